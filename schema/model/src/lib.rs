@@ -7,6 +7,8 @@
 
 pub mod address;
 pub mod artifact;
+pub mod condition;
+pub mod desired;
 pub mod digest;
 pub mod ids;
 pub mod intent;
@@ -15,3 +17,5 @@ pub mod label;
 pub mod name;
 pub mod numbers;
 pub mod policy;
+pub mod statement;
+pub mod status;

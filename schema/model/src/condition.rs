@@ -1,0 +1,208 @@
+//! Conditions: what is known of one (host, component) at one version.
+//!
+//! - Type, status, reason from a closed list, bounded message, observed version.
+//! - A condition turns true only after its effect was performed or read back in that attempt; what was not reached is `Unknown(not_reached)`.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::numbers::Version;
+
+/// The most bytes of a message that an agent may give.
+pub const DETAIL_BYTES_MAX: usize = 1024;
+
+/// The kinds of conditions, in the order in which an attempt reaches them.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub enum ConditionType {
+    /// The update passed every check of the agent: signature, base, digest, form.
+    SnapshotAccepted,
+    /// The kernel committed it.
+    Applied,
+    /// The kernel was read back and holds exactly it.
+    Verified,
+}
+
+impl ConditionType {
+    /// All of them, in the order of an attempt.
+    pub const ALL: [Self; 3] = [Self::SnapshotAccepted, Self::Applied, Self::Verified];
+
+    /// The word in frames of text, columns and commands.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::SnapshotAccepted => "SnapshotAccepted",
+            Self::Applied => "Applied",
+            Self::Verified => "Verified",
+        }
+    }
+
+    /// Whether the host is not converged while this is not true. All of today's are.
+    #[must_use]
+    pub const fn is_blocking(self) -> bool {
+        match self {
+            Self::SnapshotAccepted | Self::Applied | Self::Verified => true,
+        }
+    }
+}
+
+impl fmt::Display for ConditionType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+/// Whether a condition holds.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub enum Holds {
+    /// It does, and this was seen.
+    True,
+    /// It does not, and this was seen.
+    False,
+    /// It was not seen.
+    Unknown,
+}
+
+/// Why a condition is as it is: a fixed code, never text of an agent.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reason {
+    /// It was done.
+    Done,
+    /// An earlier step of the attempt failed.
+    NotReached,
+    /// The signature is not the renderer's, or is for other content.
+    BadSignature,
+    /// The update is for another host or another authority.
+    WrongHost,
+    /// The version goes back under one authority.
+    Backward,
+    /// The version is known with other content.
+    SameVersionOtherContent,
+    /// The delta starts from another base.
+    WrongBase,
+    /// The content does not have the digest that names it.
+    WrongDigest,
+    /// The content cannot be read or is not canonical.
+    Malformed,
+    /// The content is larger than a limit.
+    TooLarge,
+    /// The disk did not take it.
+    NotDurable,
+    /// The kernel refused it.
+    KernelRefused,
+    /// The kernel holds something else than what was written.
+    ReadBackDiffers,
+    /// The kernel could not be read back.
+    ReadBackFailed,
+    /// An explicit local policy is in force.
+    LocalOverride,
+    /// A code that this build does not know.
+    UnknownCode,
+}
+
+macro_rules! reasons {
+    ($($name:ident $number:literal $word:literal,)+) => {
+        impl Reason {
+            /// The number in frames; never reused.
+            #[must_use]
+            pub const fn number(self) -> u8 {
+                match self { $(Self::$name => $number,)+ }
+            }
+
+            /// The reason with a number; one that this build does not know is [`Reason::UnknownCode`].
+            #[must_use]
+            pub const fn from_number(number: u8) -> Self {
+                match number { $($number => Self::$name,)+ _ => Self::UnknownCode }
+            }
+
+            /// The word in columns, events and commands.
+            #[must_use]
+            pub const fn word(self) -> &'static str {
+                match self { $(Self::$name => $word,)+ }
+            }
+
+            /// The reason with a word.
+            #[must_use]
+            pub fn from_word(word: &str) -> Option<Self> {
+                match word { $($word => Some(Self::$name),)+ _ => None }
+            }
+        }
+    };
+}
+
+reasons! {
+    UnknownCode 0 "unknown_code",
+    Done 1 "done",
+    NotReached 2 "not_reached",
+    BadSignature 3 "bad_signature",
+    WrongHost 4 "wrong_host",
+    Backward 5 "backward",
+    SameVersionOtherContent 6 "same_version_other_content",
+    WrongBase 7 "wrong_base",
+    WrongDigest 8 "wrong_digest",
+    Malformed 9 "malformed",
+    TooLarge 10 "too_large",
+    NotDurable 11 "not_durable",
+    KernelRefused 12 "kernel_refused",
+    ReadBackDiffers 13 "read_back_differs",
+    ReadBackFailed 14 "read_back_failed",
+    LocalOverride 15 "local_override",
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+/// One condition of one (host, component).
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Condition {
+    /// Which.
+    #[serde(rename = "type")]
+    pub kind: ConditionType,
+    /// Whether it holds.
+    pub status: Holds,
+    /// Why, as a code.
+    pub reason: Reason,
+    /// Why, in at most [`DETAIL_BYTES_MAX`] bytes.
+    pub message: String,
+    /// At which version this was seen.
+    pub observed_version: Option<Version>,
+}
+
+/// Cuts a text to a number of bytes, on a character boundary, and replaces control characters by spaces.
+#[must_use]
+pub fn bounded(text: &str, bytes_max: usize) -> String {
+    let mut out = String::with_capacity(text.len().min(bytes_max));
+    for c in text.chars() {
+        let c = if c.is_control() { ' ' } else { c };
+        if out.len() + c.len_utf8() > bytes_max {
+            break;
+        }
+        out.push(c);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_have_one_number_and_one_word_each() {
+        for number in 0..=15 {
+            let reason = Reason::from_number(number);
+            assert_eq!(reason.number(), number);
+            assert_eq!(Reason::from_word(reason.word()), Some(reason));
+        }
+        assert_eq!(Reason::from_number(200), Reason::UnknownCode);
+    }
+
+    #[test]
+    fn text_is_cut_on_a_character_boundary_and_loses_control_characters() {
+        assert_eq!(bounded("a\u{1b}[31mä", 6), "a [31m");
+        assert_eq!(bounded("äää", 5), "ää");
+    }
+}

@@ -1,0 +1,115 @@
+//! The statements that are signed: exact bytes, so that signer and verifier cannot disagree on what was said.
+//!
+//! - Fixed width throughout and a domain line first: no statement of one kind can be read as another.
+//! - Holding bytes is not proof: `holdfast-identity` makes and checks the signatures.
+
+use crate::desired::{Component, Desired, Stamp};
+use crate::ids::{AuthorityId, HostId};
+use crate::numbers::{AuthorityEpoch, SessionEpoch, UpdateSeq, Version};
+
+const DESIRED: &[u8] = b"holdfast.dev desired state v1\n";
+const OUTCOME: &[u8] = b"holdfast.dev outcome v1\n";
+
+/// Under whose authority a state was rendered.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Authority {
+    /// The lineage of the database.
+    pub id: AuthorityId,
+    /// Which of its lives.
+    pub epoch: AuthorityEpoch,
+}
+
+/// What the renderer says of one desired state. A gateway carries this and cannot make it.
+#[must_use]
+pub fn desired_bytes(authority: Authority, desired: &Desired) -> Vec<u8> {
+    let mut bytes = DESIRED.to_vec();
+    bytes.extend_from_slice(authority.id.uuid().as_bytes());
+    bytes.extend_from_slice(&authority.epoch.raw().to_be_bytes());
+    bytes.extend_from_slice(desired.host.uuid().as_bytes());
+    bytes.push(desired.component.number());
+    bytes.extend_from_slice(&desired.stamp.version.raw().to_be_bytes());
+    bytes.extend_from_slice(desired.stamp.digest.as_bytes());
+    bytes
+}
+
+/// How an update ended on the host.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum OutcomeKind {
+    /// In force, read back and durable.
+    Applied,
+    /// Not in force; the last good state is.
+    Failed,
+    /// Not in force because an explicit local policy is.
+    RetainedLocalOverride,
+}
+
+impl OutcomeKind {
+    /// The number in frames, columns and signed statements; never reused.
+    #[must_use]
+    pub const fn number(self) -> u8 {
+        match self {
+            Self::Applied => 1,
+            Self::Failed => 2,
+            Self::RetainedLocalOverride => 3,
+        }
+    }
+
+    /// The outcome with a number.
+    #[must_use]
+    pub const fn from_number(number: u8) -> Option<Self> {
+        match number {
+            1 => Some(Self::Applied),
+            2 => Some(Self::Failed),
+            3 => Some(Self::RetainedLocalOverride),
+            _ => None,
+        }
+    }
+
+    /// The word in events, conditions and commands.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Applied => "applied",
+            Self::Failed => "failed",
+            Self::RetainedLocalOverride => "retained-local-override",
+        }
+    }
+}
+
+/// What a host says of one update.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Outcome {
+    /// Which host says it.
+    pub host: HostId,
+    /// In which of its sessions.
+    pub session_epoch: SessionEpoch,
+    /// Of which update of that session.
+    pub update_seq: UpdateSeq,
+    /// Which part of its state.
+    pub component: Component,
+    /// How it ended.
+    pub kind: OutcomeKind,
+    /// What the update named.
+    pub wanted: Stamp,
+    /// The version that is in force now, if any is.
+    pub applied: Option<Stamp>,
+}
+
+/// What a host says of one update, as bytes.
+#[must_use]
+pub fn outcome_bytes(authority: Authority, outcome: &Outcome) -> Vec<u8> {
+    let mut bytes = OUTCOME.to_vec();
+    bytes.extend_from_slice(authority.id.uuid().as_bytes());
+    bytes.extend_from_slice(&authority.epoch.raw().to_be_bytes());
+    bytes.extend_from_slice(outcome.host.uuid().as_bytes());
+    bytes.extend_from_slice(&outcome.session_epoch.raw().to_be_bytes());
+    bytes.extend_from_slice(&outcome.update_seq.raw().to_be_bytes());
+    bytes.push(outcome.component.number());
+    bytes.push(outcome.kind.number());
+    bytes.extend_from_slice(&outcome.wanted.version.raw().to_be_bytes());
+    bytes.extend_from_slice(outcome.wanted.digest.as_bytes());
+    // "Nothing in force" is version 0, which no version is, with a digest of zeros.
+    bytes.extend_from_slice(&outcome.applied.map_or(0, |stamp| Version::raw(stamp.version)).to_be_bytes());
+    bytes.extend_from_slice(&outcome.applied.map_or([0; 32], |stamp| *stamp.digest.as_bytes()));
+    bytes
+}
