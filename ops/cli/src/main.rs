@@ -1,1 +1,3 @@
+//! Not built yet.
+
 fn main() {}

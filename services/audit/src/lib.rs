@@ -1,1 +1,1 @@
-//! placeholder
+//! Not built yet.
