@@ -1,3 +1,10 @@
-//! Not built yet.
+//! The `holdfast-lab` binary: parses the command line and hands over to [`holdfast_lab::command`].
 
-fn main() {}
+use std::process::ExitCode;
+
+use clap::Parser;
+use holdfast_lab::command;
+
+fn main() -> ExitCode {
+    command::run(command::Cli::parse())
+}

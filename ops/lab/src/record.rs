@@ -1,0 +1,218 @@
+//! The lab's record on disk: what it owns, by exact name and process id.
+//!
+//! - It is written before what it names is made and removed after that is gone, so a crash at any moment leaves a record that covers all of it.
+//! - It is replaced by rename: a reader sees the old record or the new one.
+//!
+//! It does not say what really exists now; namespaces and processes are asked for that.
+
+use std::fs;
+use std::io;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+/// The record's file in the lab's folder.
+const FILE: &str = "lab.json";
+/// The form that this code writes.
+const FORMAT: &str = "holdfast-lab/1";
+
+/// A process that the lab started. The start time tells it apart from a later process of the same id.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Process {
+    /// Its id.
+    pub pid: i32,
+    /// When it started, in clock ticks since boot.
+    pub started_ticks: u64,
+}
+
+/// One host of the lab.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Host {
+    /// Its name in the estate.
+    pub name: String,
+    /// Its network namespace.
+    pub namespace: String,
+    /// Its own addresses.
+    pub addresses: Vec<IpAddr>,
+    /// The addresses by which the control plane and the host reach each other; no estate knows them.
+    pub management: Vec<IpAddr>,
+    /// The agent, where one was started.
+    pub agent: Option<Process>,
+    /// The folder of the host's agent.
+    pub state: PathBuf,
+}
+
+/// What a lab owns.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Record {
+    format: String,
+    /// The start of the names of all its namespaces and links; made from the folder, so no other lab has it.
+    pub tag: String,
+    /// The namespace of the bridge, which routes between hosts, control and outside and has no way out.
+    pub bridge: String,
+    /// The namespace that answers for every address that is no host's.
+    pub outside: String,
+    /// The namespace of the control plane.
+    pub control: String,
+    /// The addresses of the control plane on the bridge, one a family.
+    pub control_addresses: Vec<IpAddr>,
+    /// The hosts, in the order of the estate.
+    pub hosts: Vec<Host>,
+    /// Processes of the lab that are no agents.
+    pub processes: Vec<Process>,
+}
+
+/// Why a record cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The folder holds no lab.
+    #[error("there is no lab in {}; `up` makes one", .folder.display())]
+    Absent {
+        /// The lab's folder.
+        folder: PathBuf,
+    },
+    /// The file is there and cannot be read.
+    #[error("cannot read the lab's record {}", .file.display())]
+    Read {
+        /// The record.
+        file: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The file is no record.
+    #[error("{} is no record of a lab", .file.display())]
+    Parse {
+        /// The record.
+        file: PathBuf,
+        /// Why.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// Another version wrote the record.
+    #[error("{} has the form `{format}`, this program knows `{FORMAT}`", .file.display())]
+    Format {
+        /// The record.
+        file: PathBuf,
+        /// What it says.
+        format: String,
+    },
+    /// The record cannot be put on disk.
+    #[error("cannot write the lab's record {}", .file.display())]
+    Write {
+        /// The record.
+        file: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl Record {
+    /// A record that owns the three namespaces that every lab has, under this tag.
+    #[must_use]
+    pub fn new(tag: String) -> Self {
+        Self {
+            format: FORMAT.to_owned(),
+            bridge: format!("{tag}.bridge"),
+            outside: format!("{tag}.outside"),
+            control: format!("{tag}.control"),
+            tag,
+            control_addresses: Vec::new(),
+            hosts: Vec::new(),
+            processes: Vec::new(),
+        }
+    }
+
+    /// Reads the record of the lab in this folder.
+    ///
+    /// # Errors
+    /// See [`Error`]; a folder without a lab is [`Error::Absent`].
+    pub fn load(folder: &Path) -> Result<Self, Error> {
+        let file = folder.join(FILE);
+        let bytes = fs::read(&file).map_err(|source| {
+            if source.kind() == io::ErrorKind::NotFound {
+                Error::Absent { folder: folder.to_owned() }
+            } else {
+                Error::Read { file: file.clone(), source }
+            }
+        })?;
+        let record: Self =
+            serde_json::from_slice(&bytes).map_err(|source| Error::Parse { file: file.clone(), source })?;
+        if record.format == FORMAT { Ok(record) } else { Err(Error::Format { file, format: record.format }) }
+    }
+
+    /// Puts the record on disk, in place of the one before.
+    ///
+    /// # Errors
+    /// [`Error::Write`].
+    pub fn save(&self, folder: &Path) -> Result<(), Error> {
+        let file = folder.join(FILE);
+        let write = || {
+            let mut next = tempfile::NamedTempFile::new_in(folder)?;
+            serde_json::to_writer_pretty(&mut next, self)?;
+            next.as_file().sync_all()?;
+            next.persist(&file)?;
+            fs::File::open(folder)?.sync_all()
+        };
+        write().map_err(|source| Error::Write { file: file.clone(), source })
+    }
+
+    /// Forgets the lab of this folder; it is no fault if there is none.
+    ///
+    /// # Errors
+    /// [`Error::Write`].
+    pub fn remove(folder: &Path) -> Result<(), Error> {
+        let file = folder.join(FILE);
+        match fs::remove_file(&file) {
+            Err(source) if source.kind() != io::ErrorKind::NotFound => Err(Error::Write { file, source }),
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+
+    /// The host of this name.
+    #[must_use]
+    pub fn host(&self, name: &str) -> Option<&Host> {
+        self.hosts.iter().find(|host| host.name == name)
+    }
+
+    /// Every namespace that the lab owns.
+    pub fn namespaces(&self) -> impl Iterator<Item = &str> {
+        let own = [&self.bridge, &self.outside, &self.control];
+        own.into_iter().chain(self.hosts.iter().map(|host| &host.namespace)).map(String::as_str)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_saved_record_is_read_back_and_owns_every_namespace_that_it_names() {
+        let folder = tempfile::tempdir().expect("works");
+        let mut record = Record::new("hf-00000000".to_owned());
+        record.hosts.push(Host {
+            name: "default/web[Deployment]".to_owned(),
+            namespace: "hf-00000000.default-web".to_owned(),
+            addresses: vec![IpAddr::from([192, 0, 2, 1])],
+            management: Vec::new(),
+            agent: Some(Process { pid: 7, started_ticks: 9 }),
+            state: folder.path().join("hosts/default-web"),
+        });
+        record.save(folder.path()).expect("works");
+        assert_eq!(Record::load(folder.path()).expect("works"), record);
+        assert_eq!(record.namespaces().count(), 4);
+    }
+
+    #[test]
+    fn a_folder_without_a_lab_is_told_apart_from_a_broken_record() {
+        let folder = tempfile::tempdir().expect("works");
+        assert!(matches!(Record::load(folder.path()), Err(Error::Absent { .. })));
+        fs::write(folder.path().join(FILE), "{").expect("works");
+        assert!(matches!(Record::load(folder.path()), Err(Error::Parse { .. })));
+        Record::remove(folder.path()).expect("works");
+        Record::remove(folder.path()).expect("works");
+        assert!(matches!(Record::load(folder.path()), Err(Error::Absent { .. })));
+    }
+}
