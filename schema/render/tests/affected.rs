@@ -1,0 +1,144 @@
+//! Edits of an index: whatever they are, re-rendering the affected hosts is the full render; and few are affected.
+
+mod support;
+
+use std::collections::BTreeSet;
+
+use holdfast_model::intent::{
+    EnrolledHost, Intent, Kind, NamespaceMatch, Object, ObjectKey, Peer, PeerSpec, Policy, PolicyRule, PortSpec,
+    Service, ServiceSpec, Spec,
+};
+use holdfast_model::label::Selector;
+use holdfast_model::policy::delta::{Change, diff};
+use holdfast_model::policy::{Action, PortRange, protocol};
+use holdfast_render::lint::lint;
+use holdfast_render::{Edit, Index, render_all, render_host, render_hosts};
+use proptest::prelude::*;
+use support::{apply_to_intent, host_id, ip, labels, name, worlds};
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn rendering_the_affected_hosts_again_is_the_full_render(
+        mut intent in worlds::intent(),
+        edits in prop::collection::vec(worlds::edit(), 1..8),
+    ) {
+        let mut index = Index::new(&intent);
+        let mut held = render_all(&index);
+        for edit in edits {
+            let enrolled: BTreeSet<_> = index.hosts().collect();
+            apply_to_intent(&mut intent, &edit);
+            let affected = index.apply(edit);
+            let full = render_all(&Index::new(&intent));
+
+            let differ = full.iter().filter(|(host, body)| held.get(*host) != Some(*body));
+            let differ: BTreeSet<_> = differ.map(|(host, _)| *host).collect();
+            prop_assert!(differ.is_subset(&affected.hosts), "{:?} not in {:?}", differ, affected.hosts);
+            prop_assert!(affected.hosts.iter().all(|host| full.contains_key(host)));
+            let gone: BTreeSet<_> = enrolled.into_iter().filter(|host| !full.contains_key(host)).collect();
+            prop_assert_eq!(gone, affected.gone);
+
+            held.extend(render_hosts(&index, affected.hosts));
+            held.retain(|host, _| full.contains_key(host));
+            prop_assert_eq!(&held, &full);
+            prop_assert_eq!(&render_all(&index), &full);
+            prop_assert_eq!(lint(&full), vec![]);
+            for (host, body) in &full {
+                let alone = render_host(&index, *host);
+                prop_assert_eq!(alone.as_ref(), Some(body.as_ref()));
+            }
+        }
+    }
+}
+
+#[test]
+fn an_edit_of_a_policy_that_selects_three_of_a_thousand_touches_three() {
+    let mut index = Index::new(&mk_thousand());
+    let edit = put_policy("three", "db", "web", 5433);
+    assert_eq!(index.apply(edit.clone()).hosts, (0..3).map(host_id).collect());
+    assert_eq!(index.apply(edit).hosts, BTreeSet::new(), "the same again changes nothing");
+    let delete = ObjectKey { kind: Kind::Policy, namespace: name("default"), name: name("three") };
+    assert_eq!(index.apply(Edit::DeleteObject(delete)).hosts, (0..3).map(host_id).collect());
+}
+
+#[test]
+fn a_relabelled_peer_touches_those_that_admit_it_and_is_one_edit_of_a_set() {
+    let mut index = Index::new(&mk_thousand());
+    let before = render_all(&index);
+    let mut host = mk_host(500, "idle");
+    host.labels = labels(&[("role", "web")]);
+    let affected = index.apply(Edit::PutHost(host)).hosts;
+    assert_eq!(affected, (0..3).map(host_id).collect());
+    for (id, after) in render_hosts(&index, affected) {
+        let changes = diff(&before[&id], &after).changes;
+        assert!(matches!(&changes[..], [Change::EditSet { .. }]), "{changes:?}");
+    }
+}
+
+#[test]
+fn a_change_of_services_makes_new_rules_and_one_of_peers_does_not() {
+    let mut index = Index::new(&mk_thousand());
+    let first = host_id(0);
+    let before = render_host(&index, first).expect("enrolled");
+    index.apply(put_policy("three", "db", "idle", 5432));
+    let peers = render_host(&index, first).expect("enrolled");
+    assert_eq!(before.ingress.rules, peers.ingress.rules);
+    assert_ne!(before.sets, peers.sets);
+    index.apply(put_policy("three", "db", "web", 5433));
+    let services = render_host(&index, first).expect("enrolled");
+    assert_ne!(before.ingress.rules[0].key, services.ingress.rules[0].key);
+}
+
+#[test]
+fn hosts_of_one_role_share_one_body_though_each_is_its_own_peer() {
+    let mut index = Index::new(&mk_thousand());
+    index.apply(put_policy("mesh", "web", "web", 80));
+    let render = render_all(&index);
+    assert_eq!(render[&host_id(3)].digest(), render[&host_id(9)].digest());
+    assert!(std::sync::Arc::ptr_eq(&render[&host_id(3)], &render[&host_id(9)]));
+}
+
+/// Three databases, ten web hosts, the rest idle; web may reach the databases.
+fn mk_thousand() -> Intent {
+    let mut intent = Intent::default();
+    for number in 0..1_000 {
+        let role = match number {
+            0..3 => "db",
+            3..13 => "web",
+            _ => "idle",
+        };
+        apply_to_intent(&mut intent, &Edit::PutHost(mk_host(number, role)));
+    }
+    apply_to_intent(&mut intent, &put_policy("three", "db", "web", 5432));
+    intent
+}
+
+fn mk_host(number: u32, role: &str) -> EnrolledHost {
+    EnrolledHost {
+        id: host_id(number),
+        namespace: name("default"),
+        name: name(&format!("h{number}")),
+        labels: labels(&[("role", role)]),
+        ports: vec![],
+        addresses: vec![ip(&format!("10.0.{}.{}", number / 250, number % 250 + 1))],
+    }
+}
+
+fn put_policy(policy: &str, subject: &str, peer: &str, port: u16) -> Edit {
+    let select = |role: &str| Selector::equal_to(&labels(&[("role", role)]));
+    let rule = PolicyRule {
+        order: 1000,
+        action: Action::Allow,
+        peers: PeerSpec::Of(vec![Peer::Select { namespaces: NamespaceMatch::Own, labels: select(peer) }]),
+        services: ServiceSpec::Of(vec![Service::Ports {
+            protocol: protocol::TCP,
+            ports: PortSpec::Range(PortRange::single(port)),
+        }]),
+        local: None,
+        log: false,
+    };
+    let policy_spec =
+        Policy { subject: select(subject), isolate_ingress: true, ingress: vec![rule], ..Policy::default() };
+    Edit::PutObject(Object { namespace: name("default"), name: name(policy), spec: Spec::Policy(policy_spec) })
+}
