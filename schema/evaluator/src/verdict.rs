@@ -1,0 +1,64 @@
+//! What is answered.
+
+use holdfast_model::intent::ObjectKey;
+use holdfast_model::policy::{Direction, Mode};
+
+/// Names one authored rule.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct RuleRef {
+    /// The policy that it is in.
+    pub policy: ObjectKey,
+    /// In which of its lists.
+    pub direction: Direction,
+    /// Its place there, from 0.
+    pub index: usize,
+}
+
+/// What one end's rules say.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Decision {
+    /// There is no agent at that end.
+    NotGoverned,
+    /// No rule matches and no policy isolates this direction.
+    Open,
+    /// A rule allows.
+    Allowed(RuleRef),
+    /// A rule denies.
+    Denied(RuleRef),
+    /// No rule matches, and these policies isolate this direction; never empty.
+    Isolated(Vec<ObjectKey>),
+}
+
+impl Decision {
+    /// Whether it lets the packet through.
+    #[must_use]
+    pub const fn allows(&self) -> bool {
+        match self {
+            Self::NotGoverned | Self::Open | Self::Allowed(_) => true,
+            Self::Denied(_) | Self::Isolated(_) => false,
+        }
+    }
+}
+
+/// What both ends' rules say, and what comes of it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Verdict {
+    /// Whether the packet gets through, with the modes that the hosts are in.
+    pub allowed: bool,
+    /// What the source's egress rules say.
+    pub egress: Decision,
+    /// How far the source enforces; absent if it is no host.
+    pub egress_mode: Option<Mode>,
+    /// What the destination's ingress rules say.
+    pub ingress: Decision,
+    /// How far the destination enforces; absent if it is no host.
+    pub ingress_mode: Option<Mode>,
+}
+
+impl Verdict {
+    /// Whether the packet would get through if both hosts enforced.
+    #[must_use]
+    pub const fn allowed_if_enforced(&self) -> bool {
+        self.egress.allows() && self.ingress.allows()
+    }
+}
