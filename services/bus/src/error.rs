@@ -1,0 +1,55 @@
+//! What can go wrong with the bus, told apart by what the caller does next.
+
+/// A failed use of the bus.
+#[derive(Debug, thiserror::Error)]
+pub enum BusError {
+    /// No connection could be made at all.
+    #[error("cannot connect to NATS at {url}")]
+    Connect {
+        /// Where.
+        url: String,
+        /// Why not.
+        #[source]
+        source: Box<async_nats::ConnectError>,
+    },
+    /// A stream is not there; the renderer makes it.
+    #[error("stream {stream} is not there")]
+    NoStream {
+        /// Which.
+        stream: &'static str,
+    },
+    /// A stream is there with another configuration, which nobody of us made.
+    #[error("stream {stream} has {field} = {found}, wanted {wanted}; delete the stream or repair it")]
+    StreamDiffers {
+        /// Which.
+        stream: &'static str,
+        /// What differs.
+        field: &'static str,
+        /// What the server has.
+        found: String,
+        /// What it should have.
+        wanted: String,
+    },
+    /// The server did not do what was asked, or its answer is not known.
+    #[error("NATS did not {doing}")]
+    Request {
+        /// What was asked.
+        doing: &'static str,
+        /// What it said, or that it said nothing.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+}
+
+impl BusError {
+    pub(crate) fn request(doing: &'static str) -> impl FnOnce(Box<dyn std::error::Error + Send + Sync>) -> Self {
+        move |source| Self::Request { doing, source }
+    }
+}
+
+/// Boxes any error as a source.
+pub(crate) fn boxed<E: std::error::Error + Send + Sync + 'static>(
+    error: E,
+) -> Box<dyn std::error::Error + Send + Sync> {
+    Box::new(error)
+}
