@@ -1,0 +1,201 @@
+//! Whatever bytes come, there is an answer, in bounded memory, and never a message that the encoder would not have made.
+
+mod common;
+
+use common::*;
+use holdfast_model::numbers::UpdateSeq;
+use holdfast_model::policy::delta::{apply, diff};
+use holdfast_wire::error::{DecodeError, FrameError};
+use holdfast_wire::frame::{Deframer, Frame};
+use holdfast_wire::limits::*;
+use holdfast_wire::message::*;
+use holdfast_wire::negotiate::PROTOCOL;
+use holdfast_wire::{decode, decode_changes, encode, encode_changes};
+use proptest::prelude::*;
+
+#[test]
+fn a_message_cut_at_any_byte_is_incomplete_and_then_refused() {
+    for (name, message) in mk_samples() {
+        let whole = mk_frame_bytes(&message);
+        for cut in 0..whole.len() {
+            let mut deframer = Deframer::new(FRAME_BYTES_MAX);
+            deframer.push(&whole[..cut]);
+            assert_eq!(deframer.poll_frame(), Ok(None), "{name} cut at {cut}");
+        }
+        let frame = mk_frame(&whole);
+        for cut in 0..frame.payload.len() {
+            let short = Frame { payload: frame.payload[..cut].to_vec(), ..frame.clone() };
+            let refused = decode(&short);
+            assert!(refused.is_err(), "{name} with a payload of {cut} bytes: {refused:?}");
+        }
+    }
+}
+
+#[test]
+fn bytes_after_a_message_are_refused() {
+    for (name, message) in mk_samples() {
+        let mut frame = mk_frame(&mk_frame_bytes(&message));
+        frame.payload.push(0);
+        assert!(matches!(decode(&frame), Err(DecodeError::Trailing { bytes: 1, .. })), "{name}");
+    }
+}
+
+#[test]
+fn a_length_above_the_cap_is_refused_from_its_four_bytes() {
+    let mut deframer = Deframer::new(HELLO_FRAME_BYTES_MAX);
+    deframer.push(&u32::MAX.to_be_bytes());
+    let bytes_max = HELLO_FRAME_BYTES_MAX;
+    let refused = Err(FrameError::TooLong { bytes: 0xffff_ffff, bytes_max });
+    assert_eq!(deframer.poll_frame(), refused);
+    assert_eq!(deframer.poll_frame(), refused, "and stays refused");
+    assert!(deframer.wanted_bytes() <= LENGTH_BYTES + bytes_max);
+
+    let mut deframer = Deframer::new(FRAME_BYTES_MAX);
+    deframer.push(&3_u32.to_be_bytes());
+    assert_eq!(deframer.poll_frame(), Err(FrameError::TooShort { bytes: 3 }));
+}
+
+#[test]
+fn an_unknown_kind_is_a_message_and_another_protocol_is_not() {
+    let frame = Frame { protocol: PROTOCOL, kind: 9_999, payload: vec![0xff; 100] };
+    assert_eq!(decode(&frame), Ok(Message::Unknown(9_999)));
+    let frame = Frame { protocol: 2, kind: Kind::Hello.number(), payload: vec![] };
+    assert_eq!(decode(&frame), Err(DecodeError::Protocol { protocol: 2 }));
+}
+
+#[test]
+fn huge_counts_are_refused_at_once() {
+    // A count of 2^63 in each place where a list begins.
+    let huge = [0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x01];
+    assert!(decode_changes(&huge).is_err());
+    // Liveness and faults hold numbers only, and this is one.
+    let with_lists = Kind::ALL.iter().filter(|kind| !matches!(kind, Kind::Liveness | Kind::Fault));
+    for kind in with_lists {
+        for lead in 0..40 {
+            let mut payload = vec![0; lead];
+            payload.extend_from_slice(&huge);
+            let frame = Frame { protocol: PROTOCOL, kind: kind.number(), payload };
+            assert!(decode(&frame).is_err(), "{kind} after {lead} bytes");
+        }
+    }
+}
+
+#[test]
+fn numbers_spelt_too_long_are_read_and_prove_nothing() {
+    // Postcard reads 87 00 as 7. Nothing is signed or hashed from a frame, so that two spellings cannot say two things.
+    let plain = mk_frame_bytes(&Message::Liveness(Liveness { counter: 7 }));
+    let long = Frame { payload: vec![0x87, 0x00], ..mk_frame(&plain) };
+    assert_eq!(decode(&long), Ok(Message::Liveness(Liveness { counter: 7 })));
+    let changes = encode_changes(&[]).expect("no changes");
+    assert_eq!(changes, [0]);
+    assert_eq!(decode_changes(&[0x80, 0x00]), decode_changes(&changes));
+}
+
+#[test]
+fn values_that_mean_nothing_are_refused() {
+    let frame = |message: &Message| mk_frame(&mk_frame_bytes(message));
+    let update = frame(&Message::Update(mk_update(UpdateContent::VersionOnly)));
+    let patched = |at: usize, byte: u8| {
+        let mut frame = update.clone();
+        frame.payload[at] = byte;
+        decode(&frame)
+    };
+    // Sequence takes two bytes, then the component, then the version.
+    assert!(matches!(patched(2, 9), Err(DecodeError::Value { field: "component", .. })));
+    assert!(matches!(patched(3, 0), Err(DecodeError::Value { field: "version", .. })));
+    let last = update.payload.len() - 1;
+    assert!(matches!(patched(last, 3), Err(DecodeError::Payload { .. })));
+    let mut unsorted =
+        Inventory { addresses: vec![[10, 0, 0, 2].into(), [10, 0, 0, 1].into()], ..Inventory::default() };
+    assert!(decode(&frame(&Message::Inventory(unsorted.clone()))).is_err());
+    unsorted.addresses.reverse();
+    assert!(decode(&frame(&Message::Inventory(unsorted))).is_ok());
+}
+
+#[test]
+fn a_chunk_past_the_largest_body_or_without_bytes_is_refused() {
+    let chunk = |offset: usize, bytes| {
+        let offset = u32::try_from(offset).expect("fits");
+        decode(&mk_frame(&mk_frame_bytes(&Message::Chunk(Chunk { update_seq: UpdateSeq::from_raw(1), offset, bytes }))))
+    };
+    assert!(chunk(BODY_BYTES_MAX - 1, vec![1]).is_ok());
+    assert!(matches!(chunk(BODY_BYTES_MAX, vec![1]), Err(DecodeError::TooLarge { .. })));
+    assert!(matches!(chunk(u32::MAX as usize, vec![1]), Err(DecodeError::TooLarge { .. })));
+    assert!(matches!(chunk(0, vec![]), Err(DecodeError::Value { .. })));
+}
+
+#[test]
+fn a_body_of_four_mebibytes_is_cut_into_chunks_and_comes_back() {
+    let body: Vec<u8> = (0..4_u32 << 20).map(|n| n.to_le_bytes()[usize::from(n % 3 == 0)]).collect();
+    let mut wire = Vec::new();
+    let seq = UpdateSeq::from_raw(1);
+    for (at, piece) in body.chunks(CHUNK_BYTES_MAX).enumerate() {
+        let offset = u32::try_from(at * CHUNK_BYTES_MAX).expect("fits");
+        holdfast_wire::encode_chunk(seq, offset, piece, &mut wire).expect("a chunk");
+    }
+    let mut deframer = Deframer::new(FRAME_BYTES_MAX);
+    let mut back = Vec::new();
+    for part in wire.chunks(1_400) {
+        deframer.push(part);
+        while let Some(frame) = deframer.poll_frame().expect("frames") {
+            let Ok(Message::Chunk(chunk)) = decode(&frame) else { panic!("a chunk") };
+            assert_eq!(chunk.offset as usize, back.len());
+            back.extend_from_slice(&chunk.bytes);
+        }
+    }
+    assert_eq!(back, body);
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_get_an_answer(kind in 0_u16..14, payload in prop::collection::vec(any::<u8>(), 0..400)) {
+        let frame = Frame { protocol: PROTOCOL, kind, payload };
+        if let Ok(message) = decode(&frame) {
+            // What was understood is legal: it encodes, and decodes to itself.
+            let mut bytes = Vec::new();
+            encode(&message, &mut bytes).expect("a decoded message is legal");
+            prop_assert!(matches!(message, Message::Unknown(_)) || decode(&mk_frame(&bytes)) == Ok(message));
+        }
+    }
+
+    #[test]
+    fn a_flipped_bit_gets_an_answer(sample in 0_usize..14, at in any::<prop::sample::Index>(), bit in 0_u8..8) {
+        let samples = mk_samples();
+        let (_, message) = &samples[sample % samples.len()];
+        let mut frame = mk_frame(&mk_frame_bytes(message));
+        let at = at.index(frame.payload.len());
+        frame.payload[at] ^= 1 << bit;
+        if let Ok(message) = decode(&frame) {
+            let mut bytes = Vec::new();
+            encode(&message, &mut bytes).expect("a decoded message is legal");
+        }
+        let _ = decode_changes(&frame.payload);
+    }
+
+    #[test]
+    fn frames_do_not_depend_on_how_the_stream_was_cut(cuts in prop::collection::vec(1_usize..300, 1..60)) {
+        let samples = mk_samples();
+        let stream: Vec<u8> = samples.iter().flat_map(|(_, message)| mk_frame_bytes(message)).collect();
+        let mut deframer = Deframer::new(FRAME_BYTES_MAX);
+        let mut decoded = Vec::new();
+        let mut rest = stream.as_slice();
+        for cut in cuts.iter().cycle() {
+            let (now, later) = rest.split_at((*cut).min(rest.len()));
+            deframer.push(now);
+            while let Some(frame) = deframer.poll_frame().expect("frames") {
+                decoded.push(decode(&frame).expect("messages"));
+            }
+            rest = later;
+            if rest.is_empty() { break; }
+        }
+        prop_assert_eq!(decoded, samples.into_iter().map(|(_, message)| message).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_delta_that_crossed_the_wire_still_leads_to_its_target(rules in 0_u8..20, other in 0_u8..20) {
+        let (base, target) = (mk_body(rules), mk_body(other));
+        let mut delta = diff(&base, &target);
+        delta.changes = decode_changes(&encode_changes(&delta.changes).expect("small")).expect("well-formed");
+        prop_assert_eq!(apply(&base, &delta), Ok(target));
+    }
+}
