@@ -1,3 +1,5 @@
+//! What the canonical set holds to under generated intervals and edits.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! What the verifier finds, and names, in a chain that was tampered with.
+
 use proptest::prelude::*;
 
 use super::*;

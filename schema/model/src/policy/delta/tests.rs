@@ -1,3 +1,5 @@
+//! What a delta holds to: it makes the target of its base, and refuses every other base.
+
 use proptest::prelude::*;
 
 use super::*;
