@@ -1,3 +1,5 @@
+//! What the evaluator says of the corners of the language.
+
 use std::net::IpAddr;
 
 use holdfast_model::ids::HostId;

@@ -1,3 +1,5 @@
+//! What the log holds to on disk: appends, restarts, torn ends and altered files.
+
 use holdfast_api::audit::{Report, Verifier};
 
 use super::*;
