@@ -7,6 +7,10 @@
 //!
 //! It decides nothing about policy: what must be allowed comes in as cells, what is in force is the agents' business.
 
+pub mod agents;
 pub mod command;
+pub mod lab;
+pub mod netns;
 pub mod plan;
 pub mod record;
+pub mod topology;

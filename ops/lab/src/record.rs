@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::topology::Blocks;
+
 /// The record's file in the lab's folder.
 const FILE: &str = "lab.json";
 /// The form that this code writes.
@@ -55,12 +57,12 @@ pub struct Record {
     pub outside: String,
     /// The namespace of the control plane.
     pub control: String,
-    /// The addresses of the control plane on the bridge, one a family.
-    pub control_addresses: Vec<IpAddr>,
+    /// Where its management addresses come from.
+    pub blocks: Blocks,
+    /// Whether all of it was made; a crash leaves `false`.
+    pub ready: bool,
     /// The hosts, in the order of the estate.
     pub hosts: Vec<Host>,
-    /// Processes of the lab that are no agents.
-    pub processes: Vec<Process>,
 }
 
 /// Why a record cannot be read or written.
@@ -112,16 +114,16 @@ pub enum Error {
 impl Record {
     /// A record that owns the three namespaces that every lab has, under this tag.
     #[must_use]
-    pub fn new(tag: String) -> Self {
+    pub fn new(tag: String, blocks: Blocks) -> Self {
         Self {
             format: FORMAT.to_owned(),
             bridge: format!("{tag}.bridge"),
             outside: format!("{tag}.outside"),
             control: format!("{tag}.control"),
             tag,
-            control_addresses: Vec::new(),
+            blocks,
+            ready: false,
             hosts: Vec::new(),
-            processes: Vec::new(),
         }
     }
 
@@ -187,32 +189,28 @@ impl Record {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::HostPlan;
+    use crate::topology;
 
     #[test]
     fn a_saved_record_is_read_back_and_owns_every_namespace_that_it_names() {
-        let folder = tempfile::tempdir().expect("works");
-        let mut record = Record::new("hf-00000000".to_owned());
-        record.hosts.push(Host {
-            name: "default/web[Deployment]".to_owned(),
-            namespace: "hf-00000000.default-web".to_owned(),
-            addresses: vec![IpAddr::from([192, 0, 2, 1])],
-            management: Vec::new(),
-            agent: Some(Process { pid: 7, started_ticks: 9 }),
-            state: folder.path().join("hosts/default-web"),
-        });
-        record.save(folder.path()).expect("works");
-        assert_eq!(Record::load(folder.path()).expect("works"), record);
+        let folder = tempfile::tempdir().unwrap();
+        let plan = HostPlan { name: "default/web[Deployment]".to_owned(), addresses: vec![[192, 0, 2, 1].into()] };
+        let mut record = topology::assign(folder.path(), &[plan]).unwrap();
+        record.hosts[0].agent = Some(Process { pid: 7, started_ticks: 9 });
+        record.save(folder.path()).unwrap();
+        assert_eq!(Record::load(folder.path()).unwrap(), record);
         assert_eq!(record.namespaces().count(), 4);
     }
 
     #[test]
     fn a_folder_without_a_lab_is_told_apart_from_a_broken_record() {
-        let folder = tempfile::tempdir().expect("works");
+        let folder = tempfile::tempdir().unwrap();
         assert!(matches!(Record::load(folder.path()), Err(Error::Absent { .. })));
-        fs::write(folder.path().join(FILE), "{").expect("works");
+        fs::write(folder.path().join(FILE), "{").unwrap();
         assert!(matches!(Record::load(folder.path()), Err(Error::Parse { .. })));
-        Record::remove(folder.path()).expect("works");
-        Record::remove(folder.path()).expect("works");
+        Record::remove(folder.path()).unwrap();
+        Record::remove(folder.path()).unwrap();
         assert!(matches!(Record::load(folder.path()), Err(Error::Absent { .. })));
     }
 }

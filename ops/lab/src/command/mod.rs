@@ -2,8 +2,10 @@
 //!
 //! - Data goes to stdout, words to stderr. Exit codes are those of the `holdfast` command line.
 
+pub mod exec;
 pub mod hosts;
 pub mod output;
+pub mod up;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -27,8 +29,18 @@ pub struct Cli {
 /// The sub-commands.
 #[derive(Subcommand, Debug)]
 pub enum Command {
+    /// Takes the lab away, with everything that runs in it.
+    Down(up::DownArgs),
+    /// Runs a program in the network namespace of a host.
+    Exec(exec::ExecArgs),
     /// Lists the lab's hosts.
     Hosts(hosts::Args),
+    /// Starts the agents of hosts.
+    Start(exec::StartArgs),
+    /// Ends the agents of hosts.
+    Stop(exec::StopArgs),
+    /// Makes the lab: namespaces, links and addresses, no agents.
+    Up(up::UpArgs),
 }
 
 /// Runs one sub-command and says how the process ends.
@@ -36,7 +48,12 @@ pub enum Command {
 pub fn run(cli: Cli) -> ExitCode {
     let lab = cli.lab;
     let outcome = match cli.command {
+        Command::Down(args) => up::down(&lab, &args).map_err(Into::into),
+        Command::Exec(args) => exec::exec(&lab, &args).map_err(Into::into),
         Command::Hosts(args) => hosts::run(&lab, &args).map_err(Into::into),
+        Command::Start(args) => exec::start(&lab, &args).map_err(Into::into),
+        Command::Stop(args) => exec::stop(&lab, &args).map_err(Into::into),
+        Command::Up(args) => up::up(&lab, &args).map_err(Into::into),
     };
     outcome.unwrap_or_else(|error: Box<dyn std::error::Error>| {
         complain(error.as_ref());

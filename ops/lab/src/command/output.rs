@@ -49,3 +49,11 @@ pub fn write_table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>)
     table.add_rows(rows);
     writeln!(io::stdout(), "{}", table.trim_fmt())
 }
+
+/// Says something to people, on stderr.
+///
+/// # Errors
+/// Stderr is closed.
+pub fn say(words: &str) -> io::Result<()> {
+    writeln!(io::stderr(), "{words}")
+}

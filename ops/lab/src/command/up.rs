@@ -1,0 +1,64 @@
+//! `holdfast-lab up` and `holdfast-lab down`.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use super::output::say;
+use crate::lab::{self, Ensured, HostState, Lab};
+use crate::plan::{self, load_plans};
+
+/// Flags of `up`.
+#[derive(clap::Args, Debug)]
+pub struct UpArgs {
+    /// The hosts: an estate (`estate/1`), of which only workloads and their addresses are read, or a JSON array of `{name, addresses}`.
+    #[arg(long, value_name = "FILE")]
+    estate: PathBuf,
+}
+
+/// Flags of `down`.
+#[derive(clap::Args, Debug)]
+pub struct DownArgs {
+    /// The hosts' state goes too.
+    #[arg(long)]
+    wipe: bool,
+}
+
+/// Why a lab does not go up or down.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The file does not say what hosts there are.
+    #[error(transparent)]
+    Plan(#[from] plan::Error),
+    /// The lab fails.
+    #[error(transparent)]
+    Lab(#[from] lab::Error),
+    /// Stderr is closed.
+    #[error("cannot say what was done")]
+    Write(#[source] io::Error),
+}
+
+/// Makes the lab in this folder.
+///
+/// # Errors
+/// See [`Error`].
+pub fn up(folder: &Path, args: &UpArgs) -> Result<ExitCode, Error> {
+    let plans = load_plans(&args.estate)?;
+    let (lab, ensured) = Lab::ensure(folder, &plans)?;
+    let count = lab.record().hosts.len();
+    let done = match ensured {
+        Ensured::Made => "made",
+        Ensured::Stood => "stands already:",
+    };
+    say(&format!("{done} a lab of {count} hosts in {}", lab.folder().display())).map_err(Error::Write)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Takes the lab in this folder away.
+///
+/// # Errors
+/// See [`Error`].
+pub fn down(folder: &Path, args: &DownArgs) -> Result<ExitCode, Error> {
+    Lab::remove(folder, if args.wipe { HostState::Wipe } else { HostState::Keep })?;
+    Ok(ExitCode::SUCCESS)
+}
