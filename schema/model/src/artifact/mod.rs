@@ -14,3 +14,6 @@ mod tree;
 pub use codec::CodecError;
 pub use flat::{DecodeError, FORMAT, decode, encode};
 pub use tree::{AssembleError, assemble, tree_of};
+
+#[cfg(test)]
+mod tests;

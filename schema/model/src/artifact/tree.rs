@@ -128,17 +128,31 @@ fn gather(
 ) -> Result<(), AssembleError> {
     let chunk = decode_chunk(&node(digest)?).map_err(|source| AssembleError::Codec { digest, source })?;
     match (chunk, family) {
-        (Chunk::Leaf(Either::V4(intervals)), Family::V4) => v4.extend(intervals),
-        (Chunk::Leaf(Either::V6(intervals)), Family::V6) => v6.extend(intervals),
-        // No prefix is deeper than its address: forged nodes cannot make this walk long.
-        (Chunk::Branch(of, children), _) if of == family && depth < 32 => {
+        (Chunk::Leaf(Either::V4(intervals)), Family::V4) => append(v4, &intervals, depth),
+        (Chunk::Leaf(Either::V6(intervals)), Family::V6) => append(v6, &intervals, depth),
+        (Chunk::Branch(of, children), _) if of == family && depth < 32 && !children.is_empty() => {
             for child in children {
                 gather(child, family, depth + 1, node, v4, v6)?;
             }
+            Some(())
         }
-        _ => return Err(AssembleError::Chunks(digest)),
+        _ => None,
     }
-    Ok(())
+    .ok_or(AssembleError::Chunks(digest))
+}
+
+/// Takes the intervals of the next leaf, which must lie above all before them.
+///
+/// A leaf met twice is refused here, so that forged nodes that name one chunk many times at many depths cannot make a walk long; and none but
+/// the root may be empty, so that every branch leads to a leaf.
+fn append<A: Address>(all: &mut Vec<Interval<A>>, leaf: &[Interval<A>], depth: usize) -> Option<()> {
+    let ascends = match (all.last(), leaf.first()) {
+        (Some(last), Some(first)) => last < first,
+        (None, Some(_)) => true,
+        (_, None) => depth == 0,
+    };
+    all.extend_from_slice(leaf);
+    ascends.then_some(())
 }
 
 /// The set of gathered intervals, which must be the very tree that was named.
