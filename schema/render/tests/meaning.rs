@@ -10,7 +10,7 @@ use holdfast_model::digest::Digest;
 use holdfast_model::intent::Intent;
 use holdfast_render::{Index, render_all};
 use proptest::prelude::*;
-use support::{ip, naive, worlds};
+use support::{naive, worlds};
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
@@ -114,20 +114,5 @@ fn number_of(packet: &Packet) -> Option<u16> {
 }
 
 fn packet() -> impl Strategy<Value = (Direction, Packet)> {
-    let pairs: Vec<_> = worlds::ADDRESSES
-        .iter()
-        .flat_map(|a| worlds::ADDRESSES.iter().map(move |b| (ip(a), ip(b))))
-        .filter(|(a, b)| a.is_ipv4() == b.is_ipv4())
-        .collect();
-    let service = prop_oneof![
-        3 => (prop::sample::select(&[6_u8, 17, 132][..]), prop::sample::select(&worlds::PORTS[..]))
-            .prop_map(|(protocol, port)| (protocol, Some(port), None)),
-        1 => (prop::sample::select(&[1_u8, 58][..]), prop::sample::select(&[0_u8, 3, 8, 128][..]), 0_u8..3)
-            .prop_map(|(protocol, kind, code)| (protocol, None, Some((kind, code)))),
-        1 => prop::sample::select(&[0_u8, 47, 255][..]).prop_map(|protocol| (protocol, None, None)),
-    ];
-    let direction = prop::sample::select(&[Direction::Ingress, Direction::Egress][..]);
-    (direction, prop::sample::select(pairs), service).prop_map(|(direction, (local, peer), (protocol, port, icmp))| {
-        (direction, Packet { local, peer, protocol, port, icmp })
-    })
+    prop::sample::select(worlds::packets())
 }

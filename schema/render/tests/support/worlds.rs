@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use holdfast_interpreter::{Direction, Packet};
 use holdfast_model::ids::HostId;
 use holdfast_model::intent::{
     AddressGroupSpec, DeclaredPort, EndpointSpec, EnrolledHost, HostSpec, Intent, Kind, NamespaceMatch, NamespaceSpec,
@@ -42,6 +43,27 @@ const PREFIXES: [&str; 9] = [
 ];
 
 pub(crate) const PORTS: [u16; 6] = [0, 80, 81, 443, 8080, 65535];
+
+/// Every packet that tells rules of these worlds apart.
+pub(crate) fn packets() -> Vec<(Direction, Packet)> {
+    type Service = (u8, Option<u16>, Option<(u8, u8)>);
+    let with_port = |protocol: u8| PORTS.map(|port| (protocol, Some(port), None));
+    let kinds = [0_u8, 3, 8, 128].into_iter().flat_map(|kind| (0_u8..3).map(move |code| (kind, code)));
+    let mut services: Vec<Service> = [6, 17, 132].map(with_port).concat();
+    services.extend(kinds.flat_map(|kind| [(1, None, Some(kind)), (58, None, Some(kind))]));
+    services.extend([(0, None, None), (47, None, None), (255, None, None)]);
+    let mut packets = Vec::new();
+    for (local, peer) in ADDRESSES.iter().flat_map(|local| ADDRESSES.iter().map(|peer| (ip(local), ip(peer)))) {
+        if local.is_ipv4() != peer.is_ipv4() {
+            continue;
+        }
+        for (protocol, port, icmp) in &services {
+            let packet = Packet { local, peer, protocol: *protocol, port: *port, icmp: *icmp };
+            packets.extend([(Direction::Ingress, packet), (Direction::Egress, packet)]);
+        }
+    }
+    packets
+}
 
 pub(crate) fn address() -> impl Strategy<Value = IpAddr> {
     prop::sample::select(&ADDRESSES[..]).prop_map(ip)
