@@ -1,7 +1,8 @@
 //! The writing end of the event stream, for the relay alone.
 //!
 //! - Each publish names the stream's last sequence, so a second writer or a lost answer shows as a refusal, never as a gap or a double.
-//! - A window of publishes is under way at once; the first refusal or silence ends it, and [`EventLog::load_last`] says where the stream really ends.
+//! - A window of publishes is under way at once. The first refusal or silence ends it; later ones of the window were stored only if the stream stood
+//!   exactly at their place, so nothing is out of order, but only [`EventLog::load_last`] says where the stream really ends.
 
 use std::time::Duration;
 

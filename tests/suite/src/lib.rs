@@ -1,1 +1,6 @@
-//! Not built yet.
+//! What the test tiers share: real servers, started for one test and gone after it.
+//!
+//! - A missing tool fails the test that needs it; nothing is skipped.
+//! - Everything a test started ends with the value that stands for it, also when the test panics.
+
+pub mod nats;

@@ -1,0 +1,165 @@
+//! The bus against real NATS servers, the current one and the oldest promised.
+
+use std::time::Duration;
+
+use async_nats::jetstream;
+use holdfast_bus::{
+    Bus, BusConfig, BusError, EVENTS_STREAM, EventLog, EventReader, HINTS_STREAM, HintListener, OutgoingEvent,
+    Published, ReadFrom, Wake,
+};
+use holdfast_suite::nats::{NatsServer, NatsVersion};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+const DEADLINE: Duration = Duration::from_secs(30);
+
+#[tokio::test]
+async fn streams_are_made_once_and_a_foreign_one_is_refused_by_name() {
+    for version in NatsVersion::ALL {
+        let server = NatsServer::start(version);
+        let bus = mk_bus(&server).await;
+        bus.ensure_streams().await.expect("both are made");
+        bus.ensure_streams().await.expect("both are there");
+        bus.check_streams().await.expect("both answer");
+
+        let raw = mk_raw(&server).await;
+        raw.delete_stream(HINTS_STREAM).await.expect("it is there");
+        assert!(matches!(bus.check_streams().await, Err(BusError::NoStream { stream: HINTS_STREAM })), "{version:?}");
+        let foreign = jetstream::stream::Config {
+            name: HINTS_STREAM.to_owned(),
+            subjects: vec!["holdfast.hint.>".to_owned()],
+            max_messages: 3,
+            ..jetstream::stream::Config::default()
+        };
+        raw.create_stream(foreign).await.expect("nobody forbids it");
+        let refused = bus.ensure_streams().await;
+        assert!(
+            matches!(refused, Err(BusError::StreamDiffers { stream: HINTS_STREAM, field: "storage", .. })),
+            "{refused:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn events_are_in_the_stream_once_each_and_in_order_whatever_was_answered() {
+    for version in NatsVersion::ALL {
+        let server = NatsServer::start(version);
+        let bus = mk_bus(&server).await;
+        bus.ensure_streams().await.expect("both are made");
+        let events: Vec<OutgoingEvent> = (1..=600).map(mk_event).collect();
+
+        let mut log = EventLog::new(bus.clone());
+        assert_eq!(log.publish(&events[..1]).await.expect("nothing fails"), Published { count: 0, complete: false });
+        assert!(log.load_last().await.expect("the stream is there").is_none());
+        assert_eq!(log.publish(&events[..300]).await.expect("published"), Published { count: 300, complete: true });
+
+        // A second writer that does not know the end is told so and goes on where the stream really ends.
+        let mut other = EventLog::new(bus.clone());
+        let last = other.load_last().await.expect("the stream is there").expect("it has events");
+        assert_eq!((last.stream_sequence, last.payload), (300, events[299].payload.clone()));
+        assert_eq!(other.publish(&events[300..400]).await.expect("published").count, 100);
+        let foreign: Vec<OutgoingEvent> = (9001..=9050).map(mk_event).collect();
+        let stale = log.publish(&foreign).await.expect("refused, not failed");
+        assert_eq!(stale, Published { count: 0, complete: false }, "{version:?}");
+        let last = log.load_last().await.expect("the stream is there").expect("it has events");
+        assert_eq!(last.stream_sequence, 400, "what was refused is not there");
+        assert!(log.publish(&events[400..]).await.expect("published").complete);
+
+        let mut reader = EventReader::start(&bus, "reader", ReadFrom::Start).await.expect("starts");
+        for (sequence, event) in (1..).zip(&events) {
+            let incoming = timeout(DEADLINE, reader.next()).await.expect("in time").expect("goes on");
+            assert_eq!((incoming.stream_sequence, incoming.payload), (sequence, event.payload.clone()), "{version:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_killed_server_and_a_recreated_stream_both_end_in_a_lapse_and_then_hints_flow() {
+    for version in NatsVersion::ALL {
+        let mut server = NatsServer::start(version);
+        let bus = mk_bus(&server).await;
+        bus.ensure_streams().await.expect("both are made");
+        let (told, mut wakes) = mpsc::channel(16);
+        let listener = HintListener::new(bus.clone(), "listener".to_owned(), "holdfast.hint.host".to_owned(), told);
+        let mut tasks = JoinSet::new();
+        tasks.spawn(listener.run());
+        assert_eq!(next(&mut wakes).await, Wake::Lapsed);
+        hint_arrives(&bus, &mut wakes, b"one").await;
+
+        server.kill();
+        server.resume();
+        timeout(DEADLINE, async { while bus.ensure_streams().await.is_err() {} }).await.expect("in time");
+        assert_eq!(next(&mut wakes).await, Wake::Lapsed, "{version:?}");
+        hint_arrives(&bus, &mut wakes, b"two").await;
+
+        mk_raw(&server).await.delete_stream(HINTS_STREAM).await.expect("it is there");
+        bus.ensure_streams().await.expect("it is made again");
+        assert_eq!(next(&mut wakes).await, Wake::Lapsed, "{version:?}");
+        hint_arrives(&bus, &mut wakes, b"three").await;
+
+        drop(wakes);
+        let ended = timeout(DEADLINE, tasks.join_next()).await.expect("it ends with its receiver");
+        ended.expect("it was spawned").expect("no panic");
+    }
+}
+
+#[tokio::test]
+async fn a_deleted_event_stream_is_named_and_begins_anew() {
+    for version in NatsVersion::ALL {
+        let server = NatsServer::start(version);
+        let bus = mk_bus(&server).await;
+        bus.ensure_streams().await.expect("both are made");
+        let mut log = EventLog::new(bus.clone());
+        log.load_last().await.expect("the stream is there");
+        log.publish(&[mk_event(1), mk_event(2)]).await.expect("published");
+        mk_raw(&server).await.delete_stream(EVENTS_STREAM).await.expect("it is there");
+        let gone = log.publish(&[mk_event(3)]).await;
+        assert!(matches!(gone, Err(BusError::NoStream { stream: EVENTS_STREAM })), "{version:?}: {gone:?}");
+        bus.ensure_streams().await.expect("it is made again");
+        assert!(log.load_last().await.expect("the stream is there").is_none());
+        assert!(log.publish(&[mk_event(1), mk_event(2), mk_event(3)]).await.expect("published").complete);
+    }
+}
+
+/// Publishes until the listener has it: after a lapse some first hints may be from before its consumer.
+async fn hint_arrives(bus: &Bus, wakes: &mut mpsc::Receiver<Wake>, payload: &[u8]) {
+    let arrives = async {
+        loop {
+            bus.publish_hint("holdfast.hint.host".to_owned(), payload.to_vec()).await.expect("the stream takes it");
+            match timeout(Duration::from_secs(1), wakes.recv()).await {
+                Ok(Some(Wake::Hint(hint))) if hint.payload == payload => return,
+                Ok(Some(_)) | Err(_) => {}
+                Ok(None) => panic!("the listener ended"),
+            }
+        }
+    };
+    timeout(DEADLINE, arrives).await.expect("in time");
+}
+
+/// The next wake that is not a hint of an earlier part of the test.
+async fn next(wakes: &mut mpsc::Receiver<Wake>) -> Wake {
+    loop {
+        match timeout(DEADLINE, wakes.recv()).await.expect("in time").expect("the listener lives") {
+            Wake::Lapsed => return Wake::Lapsed,
+            Wake::Hint(_) => {}
+        }
+    }
+}
+
+fn mk_event(seq: u64) -> OutgoingEvent {
+    let payload = format!(r#"{{"id":"e{seq}","authorityepoch":1,"sequence":"{seq}"}}"#);
+    OutgoingEvent { subject: "holdfast.event.test".to_owned(), id: format!("e{seq}"), payload: payload.into() }
+}
+
+async fn mk_bus(server: &NatsServer) -> Bus {
+    let config = BusConfig { url: server.url(), name: "test".to_owned(), tls: None };
+    let bus = Bus::connect(config).await.expect("the address is good");
+    let mut link = bus.link();
+    timeout(DEADLINE, link.wait_for(|link| link.up)).await.expect("in time").expect("the bus lives");
+    bus
+}
+
+async fn mk_raw(server: &NatsServer) -> jetstream::Context {
+    jetstream::new(async_nats::connect(server.url()).await.expect("it listens"))
+}

@@ -1,0 +1,3 @@
+//! The contract tier: each part against the real server that it speaks to, on loopback.
+
+mod bus;

@@ -1,0 +1,103 @@
+//! A real nats-server on loopback.
+
+use std::ffi::OsString;
+use std::net::{TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Which nats-server.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NatsVersion {
+    /// The one that the lab runs.
+    Current,
+    /// The oldest that we promise to work with.
+    Floor,
+}
+
+impl NatsVersion {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Current, Self::Floor];
+
+    fn program(self) -> OsString {
+        let variable = match self {
+            Self::Current => "HOLDFAST_NATS_SERVER",
+            Self::Floor => "HOLDFAST_NATS_SERVER_FLOOR",
+        };
+        std::env::var_os(variable).unwrap_or_else(|| panic!("{variable} names no nats-server; run ./ops/test"))
+    }
+}
+
+/// A running server with JetStream, its store in a folder of its own.
+pub struct NatsServer {
+    version: NatsVersion,
+    port: u16,
+    folder: tempfile::TempDir,
+    child: Option<Child>,
+}
+
+impl NatsServer {
+    /// Starts one and waits until it listens.
+    #[must_use]
+    pub fn start(version: NatsVersion) -> Self {
+        let port = free_port();
+        let folder = tempfile::tempdir().expect("a folder for the store");
+        let mut server = Self { version, port, folder, child: None };
+        server.resume();
+        server
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("nats://127.0.0.1:{}", self.port)
+    }
+
+    /// Kills it, as a power cut would end the process.
+    pub fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            child.kill().expect("the server is ours");
+            child.wait().expect("the server is ours");
+        }
+    }
+
+    /// Starts it again on the same port and store.
+    pub fn resume(&mut self) {
+        let log = std::fs::File::create(self.log()).expect("the folder is ours");
+        let child = Command::new(self.version.program())
+            .args(["--addr", "127.0.0.1", "--port", &self.port.to_string(), "--jetstream", "--store_dir"])
+            .arg(self.folder.path().join("store"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .expect("nats-server starts");
+        self.child = Some(child);
+        let deadline = Instant::now() + Duration::from_secs(15);
+        while TcpStream::connect(("127.0.0.1", self.port)).is_err() {
+            assert!(
+                Instant::now() < deadline,
+                "nats-server does not listen: {:?}",
+                std::fs::read_to_string(self.log())
+            );
+            std::thread::yield_now();
+        }
+    }
+
+    fn log(&self) -> PathBuf {
+        self.folder.path().join("log")
+    }
+}
+
+impl Drop for NatsServer {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// A port that nobody listens on now.
+#[must_use]
+pub fn free_port() -> u16 {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("loopback has a free port");
+    listener.local_addr().expect("it is bound").port()
+}
