@@ -9,10 +9,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_nats::{ConnectOptions, Event, jetstream};
+use holdfast_events::Hint;
 use tokio::sync::watch;
 use uuid::Uuid;
 
-use crate::error::BusError;
+use crate::error::{BusError, boxed};
 
 /// How a process reaches NATS.
 #[derive(Clone)]
@@ -100,8 +101,9 @@ impl Bus {
     ///
     /// # Errors
     /// [`BusError`]; the hint is then lost or not, which costs time at most.
-    pub async fn publish_hint(&self, subject: String, payload: Vec<u8>) -> Result<(), BusError> {
-        let ack = self.jetstream.publish(subject, payload.into()).await.map_err(publish_error)?;
+    pub async fn publish_hint(&self, hint: &Hint) -> Result<(), BusError> {
+        let payload = hint.encode().map_err(|error| BusError::request("take a hint")(boxed(error)))?;
+        let ack = self.jetstream.publish(hint.subject(), payload.into()).await.map_err(publish_error)?;
         ack.await.map_err(publish_error)?;
         Ok(())
     }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use async_nats::jetstream::consumer::pull::{Config, Stream as Messages};
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy};
 use futures_util::StreamExt as _;
+use holdfast_events::Hint;
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 
@@ -23,37 +24,29 @@ const HEARTBEAT: Duration = Duration::from_secs(5);
 /// The wait before a consumer is made again.
 const RETRY: Duration = Duration::from_millis(500);
 
-/// One hint as it came.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct HintMessage {
-    /// Its subject, e.g. `holdfast.hint.host`.
-    pub subject: String,
-    /// Its bytes.
-    pub payload: Vec<u8>,
-}
-
 /// Why a listener should look.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Wake {
     /// Hints may have been lost: compare everything that is held. Also said once at the start.
     Lapsed,
     /// A hint.
-    Hint(HintMessage),
+    Hint(Hint),
 }
 
 /// Listens to one subject of the hints.
 pub struct HintListener {
     bus: Bus,
     name: String,
-    subject: String,
+    subject: &'static str,
     wakes: mpsc::Sender<Wake>,
     lapsed: bool,
 }
 
 impl HintListener {
-    /// Listens under a name that is unique to this start. Nothing is buffered beyond the channel: what does not fit becomes one [`Wake::Lapsed`].
+    /// Listens to one of [`Hint::SUBJECTS`] under a name that is unique to this start: the oldest server that we promise knows one filter a consumer.
+    /// Nothing is buffered beyond the channel: what does not fit becomes one [`Wake::Lapsed`].
     #[must_use]
-    pub fn new(bus: Bus, name: String, subject: String, wakes: mpsc::Sender<Wake>) -> Self {
+    pub fn new(bus: Bus, name: String, subject: &'static str, wakes: mpsc::Sender<Wake>) -> Self {
         Self { bus, name, subject, wakes, lapsed: true }
     }
 
@@ -98,9 +91,14 @@ impl HintListener {
             };
             match message {
                 Some(Ok(message)) => {
-                    let subject = message.subject.to_string();
-                    let payload = message.payload.to_vec();
-                    match self.wakes.try_send(Wake::Hint(HintMessage { subject, payload })) {
+                    let hint = match Hint::decode(&message.subject, &message.payload) {
+                        Ok(hint) => hint,
+                        Err(error) => {
+                            tracing::warn!(%error, "a message that is no hint is passed over");
+                            continue;
+                        }
+                    };
+                    match self.wakes.try_send(Wake::Hint(hint)) {
                         Ok(()) => {}
                         Err(TrySendError::Full(_)) => self.lapsed = true,
                         Err(TrySendError::Closed(_)) => return,
@@ -127,7 +125,7 @@ impl HintListener {
     async fn consume(&self) -> Result<Messages, BusError> {
         let config = Config {
             name: Some(self.name.clone()),
-            filter_subject: self.subject.clone(),
+            filter_subject: self.subject.to_owned(),
             deliver_policy: DeliverPolicy::New,
             ack_policy: AckPolicy::None,
             inactive_threshold: INACTIVE_THRESHOLD,

@@ -19,5 +19,5 @@ pub use connect::{Bus, BusConfig, Link};
 pub use error::BusError;
 pub use event_log::{EventLog, LastEvent, OutgoingEvent, Published};
 pub use event_reader::{EventReader, Incoming, ReadFrom};
-pub use hints::{HintListener, HintMessage, Wake};
+pub use hints::{HintListener, Wake};
 pub use streams::{EVENTS_STREAM, HINTS_STREAM};

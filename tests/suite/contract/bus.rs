@@ -7,10 +7,13 @@ use holdfast_bus::{
     Bus, BusConfig, BusError, EVENTS_STREAM, EventLog, EventReader, HINTS_STREAM, HintListener, OutgoingEvent,
     Published, ReadFrom, Wake,
 };
+use holdfast_events::Hint;
+use holdfast_model::ids::EventId;
 use holdfast_suite::nats::{NatsServer, NatsVersion};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
+use uuid::Uuid;
 
 const DEADLINE: Duration = Duration::from_secs(30);
 
@@ -81,22 +84,22 @@ async fn a_killed_server_and_a_recreated_stream_both_end_in_a_lapse_and_then_hin
         let bus = mk_bus(&server).await;
         bus.ensure_streams().await.expect("both are made");
         let (told, mut wakes) = mpsc::channel(16);
-        let listener = HintListener::new(bus.clone(), "listener".to_owned(), "holdfast.hint.host".to_owned(), told);
+        let listener = HintListener::new(bus.clone(), "listener".to_owned(), "holdfast.hint.answer", told);
         let mut tasks = JoinSet::new();
         tasks.spawn(listener.run());
         assert_eq!(next(&mut wakes).await, Wake::Lapsed);
-        hint_arrives(&bus, &mut wakes, b"one").await;
+        hint_arrives(&bus, &mut wakes, 1).await;
 
         server.kill();
         server.resume();
         timeout(DEADLINE, async { while bus.ensure_streams().await.is_err() {} }).await.expect("in time");
         assert_eq!(next(&mut wakes).await, Wake::Lapsed, "{version:?}");
-        hint_arrives(&bus, &mut wakes, b"two").await;
+        hint_arrives(&bus, &mut wakes, 2).await;
 
         mk_raw(&server).await.delete_stream(HINTS_STREAM).await.expect("it is there");
         bus.ensure_streams().await.expect("it is made again");
         assert_eq!(next(&mut wakes).await, Wake::Lapsed, "{version:?}");
-        hint_arrives(&bus, &mut wakes, b"three").await;
+        hint_arrives(&bus, &mut wakes, 3).await;
 
         drop(wakes);
         let ended = timeout(DEADLINE, tasks.join_next()).await.expect("it ends with its receiver");
@@ -123,13 +126,16 @@ async fn a_deleted_event_stream_is_named_and_begins_anew() {
 }
 
 /// Publishes until the listener has it: after a lapse some first hints may be from before its consumer.
-async fn hint_arrives(bus: &Bus, wakes: &mut mpsc::Receiver<Wake>, payload: &[u8]) {
+async fn hint_arrives(bus: &Bus, wakes: &mut mpsc::Receiver<Wake>, n: u128) {
+    let wanted = Hint::Answer { request: EventId::new(Uuid::from_u128(n)) };
     let arrives = async {
         loop {
-            bus.publish_hint("holdfast.hint.host".to_owned(), payload.to_vec()).await.expect("the stream takes it");
+            bus.publish_hint(&Hint::Intent).await.expect("the stream takes what the listener does not ask for");
+            bus.publish_hint(&wanted).await.expect("the stream takes it");
             match timeout(Duration::from_secs(1), wakes.recv()).await {
-                Ok(Some(Wake::Hint(hint))) if hint.payload == payload => return,
-                Ok(Some(_)) | Err(_) => {}
+                Ok(Some(Wake::Hint(hint))) if hint == wanted => return,
+                Ok(Some(Wake::Hint(hint))) => assert_ne!(hint, Hint::Intent, "a hint of another subject came"),
+                Ok(Some(Wake::Lapsed)) | Err(_) => {}
                 Ok(None) => panic!("the listener ended"),
             }
         }
