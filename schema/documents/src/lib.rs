@@ -1,4 +1,4 @@
-//! Authored text to typed intent: documents of two dialects in YAML or JSON.
+//! Authored text to typed intent: documents of two dialects in YAML or JSON, and the estates that tests and the lab read.
 //!
 //! - Pure: text and names go in, values come out; nothing here opens a file.
 //! - All faults of an input are found at once, each with its file, document, path and a rule name that never changes.
@@ -9,6 +9,7 @@
 
 mod address_list;
 mod cursor;
+pub mod estate;
 mod fault;
 mod kinds;
 pub mod limits;
