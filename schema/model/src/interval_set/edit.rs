@@ -68,6 +68,41 @@ impl<A: Address> IntervalSet<A> {
         }
         Ok(Self { root })
     }
+
+    /// This set with one address in it, at a cost that does not follow the size of the set.
+    #[must_use]
+    pub fn including(&self, address: A) -> Self {
+        let below = self.root.at_or_below(0, address);
+        if below.is_some_and(|interval| interval.contains(address)) {
+            return self.clone();
+        }
+        let below = below.filter(|interval| interval.last().above() == Some(address));
+        let above = self.root.above(0, address).filter(|interval| address.above() == Some(interval.first()));
+        let first = below.map_or(address, Interval::first);
+        let last = above.map_or(address, Interval::last);
+        self.exchanged(below.into_iter().chain(above), Interval::new(first, last))
+    }
+
+    /// This set with one address out of it, at a cost that does not follow the size of the set.
+    #[must_use]
+    pub fn excluding(&self, address: A) -> Self {
+        let Some(whole) = self.root.at_or_below(0, address).filter(|interval| interval.contains(address)) else {
+            return self.clone();
+        };
+        let below = address.below().and_then(|last| Interval::new(whole.first(), last));
+        let above = address.above().and_then(|first| Interval::new(first, whole.last()));
+        self.exchanged([whole], below.into_iter().chain(above))
+    }
+
+    /// This set after intervals that were just read from it gave way to others that meet nothing else.
+    fn exchanged(
+        &self,
+        remove: impl IntoIterator<Item = Interval<A>>,
+        add: impl IntoIterator<Item = Interval<A>>,
+    ) -> Self {
+        let edit = Edit { remove: remove.into_iter().collect(), add: add.into_iter().collect() };
+        self.edited(&edit).expect("what goes was read from this set, and what comes takes only its place")
+    }
 }
 
 /// Collects what differs below two chunks of one prefix; equal digests end the walk.

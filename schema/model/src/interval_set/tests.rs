@@ -31,6 +31,19 @@ proptest! {
     }
 
     #[test]
+    fn one_address_in_or_out_leads_to_the_very_tree(members in mk_members(), asked in any::<u32>(), at in any::<prop::sample::Index>()) {
+        let set = IntervalSet::covering(members.clone());
+        let near = members.get(at.index(members.len().max(1))).map(|interval| interval.last());
+        for address in near.into_iter().flat_map(|last| [last, last + 1, last - last % 4]).chain([asked, 0, u32::MAX]) {
+            let mut more = set.to_vec();
+            more.push(Interval::single(address));
+            prop_assert_eq!(set.including(address).digest(), IntervalSet::covering(more).digest());
+            let less = crate::address::subtract(&set.to_vec(), &[Interval::single(address)]);
+            prop_assert_eq!(set.excluding(address).digest(), IntervalSet::covering(less).digest());
+        }
+    }
+
+    #[test]
     fn membership_equals_the_plain_list(members in mk_members(), asked in any::<u32>()) {
         let set = IntervalSet::covering(members.clone());
         for address in members.iter().map(|interval| interval.last()).chain([asked]) {
