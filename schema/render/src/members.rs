@@ -18,6 +18,23 @@ impl Members {
         self.v4.is_empty() && self.v6.is_empty()
     }
 
+    pub(crate) fn contains(&self, address: IpAddr) -> bool {
+        match number_of(address) {
+            Either::V4(v4) => self.v4.contains(v4),
+            Either::V6(v6) => self.v6.contains(v6),
+        }
+    }
+
+    /// Puts one address in or out, at a cost that does not follow how many there are.
+    pub(crate) fn set(&mut self, address: IpAddr, inside: bool) {
+        match (number_of(address), inside) {
+            (Either::V4(v4), true) => self.v4 = self.v4.including(v4),
+            (Either::V4(v4), false) => self.v4 = self.v4.excluding(v4),
+            (Either::V6(v6), true) => self.v6 = self.v6.including(v6),
+            (Either::V6(v6), false) => self.v6 = self.v6.excluding(v6),
+        }
+    }
+
     /// Everything inside the prefixes.
     pub(crate) fn of_nets<'a>(nets: impl IntoIterator<Item = &'a IpNet>) -> Self {
         let mut gathered = Gathered::default();

@@ -1,6 +1,7 @@
 //! Edits of an index, and whom they touch.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 use holdfast_model::ids::HostId;
 use holdfast_model::intent::{
@@ -22,7 +23,30 @@ use crate::mutant::Faults;
 pub(super) struct Touched {
     pub(super) hosts: BTreeSet<HostId>,
     gone: BTreeSet<HostId>,
-    groups: BTreeSet<GroupRef>,
+    groups: BTreeMap<GroupRef, Doubt>,
+}
+
+/// Which peers of a group an edit may have changed.
+pub(super) enum Doubt {
+    /// Any of them.
+    All,
+    /// These addresses.
+    Addresses(BTreeSet<IpAddr>),
+}
+
+impl Touched {
+    fn doubt_all<'a>(&mut self, groups: impl IntoIterator<Item = &'a GroupRef>) {
+        self.groups.extend(groups.into_iter().map(|group| (*group, Doubt::All)));
+    }
+
+    fn doubt<'a>(&mut self, groups: impl IntoIterator<Item = &'a GroupRef>, addresses: &BTreeSet<IpAddr>) {
+        for group in groups {
+            match self.groups.entry(*group).or_insert_with(|| Doubt::Addresses(BTreeSet::new())) {
+                Doubt::All => {}
+                Doubt::Addresses(doubted) => doubted.extend(addresses),
+            }
+        }
+    }
 }
 
 impl Index {
@@ -38,8 +62,8 @@ impl Index {
             Edit::PutHost(host) => self.put_host(host, &mut touched),
             Edit::RemoveHost(id) => self.remove_host(id, &mut touched),
         }
-        for group in std::mem::take(&mut touched.groups) {
-            self.resettle(group, &mut touched);
+        for (group, doubt) in std::mem::take(&mut touched.groups) {
+            self.resettle(group, &doubt, &mut touched);
         }
         Affected { hosts: touched.hosts, gone: touched.gone }
     }
@@ -135,6 +159,8 @@ impl Index {
         let ports_differ = differ(|party| &party.ports);
         let reach_differs =
             ports_differ || before.as_ref().map(|party| &party.addresses) != after.map(|party| &party.addresses);
+        let addresses: BTreeSet<IpAddr> =
+            before.iter().chain(after).flat_map(|party| party.addresses.iter().copied()).collect();
         let host = before.as_ref().or(after).and_then(Party::host);
         for id in candidates {
             let Some(query) = self.queries.at_mut(id) else { continue };
@@ -146,7 +172,7 @@ impl Index {
                 query.members.remove(slot);
             }
             if was != is || (is && reach_differs) {
-                touched.groups.extend(&query.peers);
+                touched.doubt(&query.peers, &addresses);
             }
             if let Some(host) = host.filter(|_| was != is && !query.subjects.is_empty()) {
                 let governing = self.governed.entry(slot).or_default();
@@ -211,7 +237,7 @@ impl Index {
             } else {
                 query.members -= mine;
             }
-            touched.groups.extend(&query.peers);
+            touched.doubt_all(&query.peers);
         }
     }
 
@@ -219,7 +245,7 @@ impl Index {
         if self.address_groups.get(&named) == after.as_ref() {
             return;
         }
-        touched.groups.extend(self.address_group_users.get(&named).into_iter().flatten());
+        touched.doubt_all(self.address_group_users.get(&named).into_iter().flatten());
         match after {
             Some(members) => self.address_groups.insert(named, members),
             None => self.address_groups.remove(&named),
@@ -237,7 +263,7 @@ fn effective_host(host: &EnrolledHost, spec: Option<&HostSpec>) -> Party {
         namespace: host.namespace.clone(),
         labels,
         ports: canonical_ports(ports.clone()),
-        addresses: host.addresses.clone(),
+        addresses: host.addresses.iter().map(IpAddr::to_canonical).collect(),
         mode: spec.and_then(|spec| spec.mode).unwrap_or_default(),
     }
 }
@@ -248,7 +274,7 @@ fn endpoint(namespace: &Name, name: &Name, spec: EndpointSpec) -> Party {
         namespace: namespace.clone(),
         labels: spec.labels,
         ports: canonical_ports(spec.ports),
-        addresses: spec.addresses,
+        addresses: spec.addresses.iter().map(IpAddr::to_canonical).collect(),
         // An endpoint has no agent that could enforce anything.
         mode: Mode::default(),
     }

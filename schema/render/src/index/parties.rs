@@ -33,6 +33,7 @@ pub(crate) struct Party {
     pub(crate) labels: Labels,
     /// Sorted, each once.
     pub(crate) ports: Vec<DeclaredPort>,
+    /// In canonical form (an IPv4-mapped one is IPv4).
     pub(crate) addresses: Vec<IpAddr>,
     pub(crate) mode: Mode,
 }
@@ -62,6 +63,7 @@ pub(crate) struct Parties {
     hosts: RoaringBitmap,
     by_namespace: BTreeMap<Name, RoaringBitmap>,
     by_label: BTreeMap<String, Carriers>,
+    by_address: BTreeMap<IpAddr, RoaringBitmap>,
 }
 
 impl Parties {
@@ -97,6 +99,11 @@ impl Parties {
 
     pub(crate) fn in_namespace(&self, namespace: &Name) -> RoaringBitmap {
         self.by_namespace.get(namespace).cloned().unwrap_or_default()
+    }
+
+    /// Who has an address.
+    pub(crate) fn at_address(&self, address: IpAddr) -> Option<&RoaringBitmap> {
+        self.by_address.get(&address)
     }
 
     /// Puts or removes a party; answers its slot, which a removed party keeps no longer, and who it was before.
@@ -143,6 +150,13 @@ impl Parties {
             put(&mut self.hosts);
         }
         put(self.by_namespace.entry(party.namespace.clone()).or_default());
+        for address in &party.addresses {
+            let bitmap = self.by_address.entry(*address).or_default();
+            put(bitmap);
+            if bitmap.is_empty() {
+                self.by_address.remove(address);
+            }
+        }
         for (key, value) in &party.labels {
             let carriers = self.by_label.entry(key.clone()).or_default();
             put(&mut carriers.key);

@@ -6,11 +6,12 @@ use holdfast_model::policy::Direction;
 use roaring::RoaringBitmap;
 
 use super::Index;
-use super::edit::{Touched, evaluate};
+use super::edit::{Doubt, Touched, evaluate};
 use super::queries::{GroupRef, Place, PolicySlot, QueryId, Question};
 use crate::compile::{AuthoredPeers, Head, groups_of};
+use crate::members::Members;
 use crate::mutant::{Faults, Mutant};
-use crate::resolve::{Addition, Group, Resolved};
+use crate::resolve::{Addition, Ground, Group, Resolved};
 
 /// One direction of a policy.
 #[derive(Clone, Debug, Default)]
@@ -111,11 +112,11 @@ impl Index {
         self.queries.release(old.subject);
         for (direction, at, group) in old.groups() {
             let user = GroupRef { policy: slot, direction, at };
-            for id in &group.queries {
-                if let Some(query) = self.queries.at_mut(*id) {
+            for id in group.all_queries() {
+                if let Some(query) = self.queries.at_mut(id) {
                     query.peers.remove(&user);
                 }
-                self.queries.release(*id);
+                self.queries.release(id);
             }
             for name in &group.groups {
                 let named = (old.namespace.clone(), name.clone());
@@ -165,7 +166,8 @@ impl Index {
         let mut group = Group {
             head,
             any,
-            queries: Vec::new(),
+            selected: Vec::new(),
+            named_everywhere: None,
             groups,
             fixed,
             resolved: Resolved::default(),
@@ -173,20 +175,22 @@ impl Index {
         };
         if any {
             group.groups.clear();
-            if group.names_at_peer(user.direction, self.faults) {
-                group.queries.push(self.ensure_query(Question::everybody()));
-            }
+            group.fixed = Members::default();
         } else {
             for (namespaces, labels) in selects {
                 let place = match namespaces {
                     NamespaceMatch::Own => Place::In(namespace.clone()),
                     NamespaceMatch::Select(selector) => Place::Matching(selector),
                 };
-                group.queries.push(self.ensure_query(Question { place, labels }));
+                group.selected.push(self.ensure_query(Question { place, labels }));
             }
         }
-        for id in &group.queries {
-            if let Some(query) = self.queries.at_mut(*id) {
+        let by_address = any || !group.groups.is_empty() || !group.fixed.is_empty();
+        if by_address && group.names_at_peer(user.direction, self.faults) {
+            group.named_everywhere = Some(self.ensure_query(Question::everybody()));
+        }
+        for id in group.all_queries() {
+            if let Some(query) = self.queries.at_mut(id) {
                 query.peers.insert(user);
             }
         }
@@ -202,27 +206,33 @@ impl Index {
         self.queries.ensure(question, |question| evaluate(question, parties, namespaces, faults))
     }
 
-    /// Resolves a group; answers whether what it comes to changed.
+    /// Resolves a group from the ground up; answers whether what it comes to changed.
     fn settle(&self, group: &mut Group, direction: Direction, namespace: &Name) -> bool {
-        let slots = group.queries.iter().fold(RoaringBitmap::new(), |all, id| all | self.queries.members(*id));
-        let address_group = |name: &Name| self.address_groups.get(&(namespace.clone(), name.clone())).cloned();
-        let names_at_peer = group.names_at_peer(direction, self.faults);
-        let resolved = group.resolve(names_at_peer, &slots, &self.parties, address_group);
-        let changed = resolved != group.resolved;
-        group.resolved = resolved;
-        group.ready = group.addition(&[]);
-        changed
+        let resolved = group.resolve(direction, self.faults, &self.ground(namespace));
+        group.become_resolved(resolved)
     }
 
-    /// Resolves a group again and notes the hosts of its policy if it changed.
-    pub(super) fn resettle(&mut self, user: GroupRef, touched: &mut Touched) {
+    /// Resolves a group again where it is in doubt, and notes the hosts of its policy if it changed.
+    pub(super) fn resettle(&mut self, user: GroupRef, doubt: &Doubt, touched: &mut Touched) {
         let Some(mut policy) = self.policies.remove(&user.policy) else { return };
         let namespace = policy.namespace.clone();
-        let group = policy.half_mut(user.direction).groups.get_mut(user.at);
-        if group.is_some_and(|group| self.settle(group, user.direction, &namespace)) {
+        let changed = policy.half_mut(user.direction).groups.get_mut(user.at).is_some_and(|group| match doubt {
+            Doubt::Addresses(addresses) if !group.names_at_peer(user.direction, self.faults) => {
+                let resolved = group.resolve_again(addresses, &self.ground(&namespace));
+                group.become_resolved(resolved)
+            }
+            Doubt::Addresses(_) | Doubt::All => self.settle(group, user.direction, &namespace),
+        });
+        if changed {
             let hosts = self.queries.members(policy.subject) & self.parties.hosts();
             touched.hosts.extend(hosts.iter().filter_map(|slot| self.parties.at(slot)?.host()));
         }
         self.policies.insert(user.policy, policy);
+    }
+
+    /// What groups of a policy of this namespace are resolved from.
+    fn ground<'a>(&'a self, namespace: &'a Name) -> Ground<'a> {
+        let (parties, queries, address_groups) = (&self.parties, &self.queries, &self.address_groups);
+        Ground { namespace, parties, queries, address_groups }
     }
 }

@@ -105,10 +105,9 @@ fn rule_hits(
         return false;
     }
     let all = things(intent);
-    let there = |thing: &&Thing| thing.addresses.contains(&packet.peer);
-    // Each way to be a peer: with the declared ports of the party that is one, or without any.
+    // Each way to be a peer: with the declared ports of a party that has the address, or without any.
     let ways: Vec<Option<&Thing>> = match &rule.peers {
-        PeerSpec::Any => all.iter().filter(there).map(Some).chain([None]).collect(),
+        PeerSpec::Any => by_address(&all, packet.peer),
         PeerSpec::Of(peers) => peers.iter().flat_map(|peer| ways(intent, namespace, peer, &all, packet.peer)).collect(),
     };
     ways.into_iter().any(|way| {
@@ -118,6 +117,10 @@ fn rule_hits(
         };
         services_hit(&rule.services, declared, packet)
     })
+}
+
+fn by_address(all: &[Thing], address: IpAddr) -> Vec<Option<&Thing>> {
+    all.iter().filter(|thing| thing.addresses.contains(&address)).map(Some).chain([None]).collect()
 }
 
 fn ways<'a>(
@@ -139,12 +142,14 @@ fn ways<'a>(
         }
         Peer::Cidr { cidr, except } => {
             let inside = within(cidr, address) && !except.iter().any(|net| within(net, address));
-            if inside { vec![None] } else { vec![] }
+            if inside { by_address(all, address) } else { vec![] }
         }
         Peer::Group(name) => {
             let key = ObjectKey { kind: Kind::AddressGroup, namespace: namespace.clone(), name: name.clone() };
             match intent.objects.get(&key) {
-                Some(Spec::AddressGroup(group)) if group.cidrs.iter().any(|net| within(net, address)) => vec![None],
+                Some(Spec::AddressGroup(group)) if group.cidrs.iter().any(|net| within(net, address)) => {
+                    by_address(all, address)
+                }
                 _ => vec![],
             }
         }
