@@ -1,3 +1,5 @@
+//! What the tree of nodes holds to: small changes, missing and altered nodes, forged chunks.
+
 use std::cell::Cell;
 use std::collections::BTreeMap;
 
