@@ -9,8 +9,11 @@
 
 pub mod agents;
 pub mod command;
+pub mod flow;
 pub mod lab;
 pub mod netns;
+pub mod party;
 pub mod plan;
+pub mod prober;
 pub mod record;
 pub mod topology;

@@ -5,6 +5,7 @@
 pub mod exec;
 pub mod hosts;
 pub mod output;
+pub mod probe;
 pub mod up;
 
 use std::path::PathBuf;
@@ -13,6 +14,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use output::complain;
+
+use crate::prober;
 
 /// Network namespaces, hosts and real packets: the lab that demo, tests and benches stand on.
 #[derive(Parser, Debug)]
@@ -35,6 +38,11 @@ pub enum Command {
     Exec(exec::ExecArgs),
     /// Lists the lab's hosts.
     Hosts(hosts::Args),
+    /// Tries one flow by real packets.
+    Probe(probe::Args),
+    /// Sends and answers probes in the namespace that it is started in, as its parent says on stdin.
+    #[command(hide = true)]
+    Prober,
     /// Starts the agents of hosts.
     Start(exec::StartArgs),
     /// Ends the agents of hosts.
@@ -51,6 +59,8 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Down(args) => up::down(&lab, &args).map_err(Into::into),
         Command::Exec(args) => exec::exec(&lab, &args).map_err(Into::into),
         Command::Hosts(args) => hosts::run(&lab, &args).map_err(Into::into),
+        Command::Probe(args) => probe::run(&lab, &args).map_err(Into::into),
+        Command::Prober => prober::serve().map(|()| ExitCode::SUCCESS).map_err(Into::into),
         Command::Start(args) => exec::start(&lab, &args).map_err(Into::into),
         Command::Stop(args) => exec::stop(&lab, &args).map_err(Into::into),
         Command::Up(args) => up::up(&lab, &args).map_err(Into::into),
