@@ -154,7 +154,7 @@ async fn next(wakes: &mut mpsc::Receiver<Wake>) -> Wake {
 }
 
 fn mk_event(seq: u64) -> OutgoingEvent {
-    let payload = format!(r#"{{"id":"e{seq}","authorityepoch":1,"sequence":"{seq}"}}"#);
+    let payload = format!(r#"{{"id":"e{seq}","authorityepoch":"1","sequence":"{seq}"}}"#);
     OutgoingEvent { subject: "holdfast.event.test".to_owned(), id: format!("e{seq}"), payload: payload.into() }
 }
 

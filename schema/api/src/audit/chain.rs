@@ -104,9 +104,10 @@ pub enum EntryError {
     },
 }
 
-/// The extension attributes of the CloudEvent that place it. `sequence` is text there, by that extension's definition.
+/// The extension attributes of the CloudEvent that place it: numbers that may pass 2³¹ are text there.
 #[derive(Deserialize)]
 struct PlaceAttributes {
+    #[serde(deserialize_with = "number_in_text")]
     authorityepoch: u64,
     #[serde(deserialize_with = "number_in_text")]
     sequence: u64,

@@ -5,7 +5,7 @@ use holdfast_api::audit::{Report, Verifier};
 use super::*;
 
 fn mk_event(seq: u64) -> String {
-    format!(r#"{{"id":"e{seq}","authorityepoch":1,"sequence":"{seq}","data":"{}"}}"#, "x".repeat(100))
+    format!(r#"{{"id":"e{seq}","authorityepoch":"1","sequence":"{seq}","data":"{}"}}"#, "x".repeat(100))
 }
 
 fn append(log: &mut Log, seqs: std::ops::RangeInclusive<u64>) -> Head {
@@ -78,7 +78,7 @@ fn a_batch_with_a_bad_event_is_refused_whole() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut log = Log::open(folder.path()).expect("opens");
     let head = append(&mut log, 1..=1);
-    for bad in ["{", "{}", "{\"authorityepoch\":1,\n\"sequence\":\"3\"}"] {
+    for bad in ["{", "{}", "{\"authorityepoch\":\"1\",\n\"sequence\":\"3\"}"] {
         assert!(matches!(log.append([mk_event(2).as_str(), bad]), Err(LogError::Event(_))), "{bad}");
     }
     assert_eq!(log.head(), head);

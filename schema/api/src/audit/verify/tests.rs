@@ -7,7 +7,7 @@ use crate::audit::Chain;
 
 fn mk_log(entries: u64) -> Vec<String> {
     let mut chain = Chain::after(Head::ORIGIN);
-    let event = |seq| format!(r#"{{"id":"e{seq}","authorityepoch":1,"sequence":"{seq}","data":{{"n":{seq}}}}}"#);
+    let event = |seq| format!(r#"{{"id":"e{seq}","authorityepoch":"1","sequence":"{seq}","data":{{"n":{seq}}}}}"#);
     (1..=entries).map(|seq| chain.append(&event(seq)).expect("an event").to_line()).collect()
 }
 
@@ -60,7 +60,7 @@ fn swapped_entries_are_named() {
 fn an_entry_that_was_replaced_and_hashed_anew_breaks_the_chain_at_the_next() {
     let mut log = mk_log(6);
     let before = head_of(&log[..2]);
-    let forged = r#"{"id":"forged","authorityepoch":1,"sequence":"3","data":{}}"#;
+    let forged = r#"{"id":"forged","authorityepoch":"1","sequence":"3","data":{}}"#;
     log[2] = Chain::after(before).append(forged).expect("an event").to_line();
     assert_eq!(verify(&log, vec![]).faults, [Fault { n: 4, kind: FaultKind::Broken }]);
 }
@@ -70,7 +70,7 @@ fn a_log_that_was_hashed_anew_from_one_entry_on_fails_only_against_a_checkpoint(
     let log = mk_log(6);
     let checkpoint = head_of(&log);
     let mut chain = Chain::after(head_of(&log[..2]));
-    let event = |seq| format!(r#"{{"id":"forged","authorityepoch":1,"sequence":"{seq}"}}"#);
+    let event = |seq| format!(r#"{{"id":"forged","authorityepoch":"1","sequence":"{seq}"}}"#);
     let tail = (3..=6).map(|seq| chain.append(&event(seq)).expect("an event").to_line());
     let forged: Vec<String> = log[..2].iter().cloned().chain(tail).collect();
     assert_eq!(verify(&forged, vec![]).faults, []);
@@ -80,7 +80,7 @@ fn a_log_that_was_hashed_anew_from_one_entry_on_fails_only_against_a_checkpoint(
 #[test]
 fn a_gap_in_the_order_of_the_control_plane_is_named_although_the_chain_holds() {
     let mut chain = Chain::after(Head::ORIGIN);
-    let event = |seq: u64| format!(r#"{{"authorityepoch":1,"sequence":"{seq}"}}"#);
+    let event = |seq: u64| format!(r#"{{"authorityepoch":"1","sequence":"{seq}"}}"#);
     let log: Vec<String> = [1, 2, 4].map(|seq| chain.append(&event(seq)).expect("an event").to_line()).into();
     let place = |seq| Place { authority_epoch: 1, seq };
     let kind = FaultKind::Order { expected: place(3), found: place(4) };
