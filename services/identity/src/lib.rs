@@ -20,7 +20,7 @@ pub mod token;
 
 pub use ca::Ca;
 pub use credential::{Credential, TrustRoots, Validity};
-pub use name::{CertificateName, ServerRole, host_id_of};
+pub use name::{CertificateName, ServerRole, client_role_of, host_id_of};
 pub use pin::CaPin;
 pub use request::{KeyRequest, LeafKey};
 pub use signing::{Signature, SigningKey, VerifyingKey};

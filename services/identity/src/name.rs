@@ -172,6 +172,20 @@ fn parse(uri: &str) -> Option<CertificateName> {
     }
 }
 
+/// The role of a verified client certificate that [`crate::Ca::issue_client`] made: its common name and its one DNS name, which are equal.
+///
+/// # Errors
+/// [`Error::Malformed`] if the certificate is none of that kind.
+pub fn client_role_of(certificate: &CertificateDer<'_>) -> Result<String, Error> {
+    let (_, parsed) = X509Certificate::from_der(certificate).map_err(|_| Error::Malformed)?;
+    let common = parsed.subject().iter_common_name().next().and_then(|name| name.as_str().ok());
+    let names = parsed.subject_alternative_name().map_err(|_| Error::Malformed)?.ok_or(Error::Malformed)?;
+    match (common, names.value.general_names.as_slice()) {
+        (Some(common), [GeneralName::DNSName(name)]) if common == *name => Ok(common.to_owned()),
+        _ => Err(Error::Malformed),
+    }
+}
+
 /// The host that a verified client certificate belongs to.
 ///
 /// # Errors

@@ -1,1 +1,3 @@
-//! Not built yet.
+//! What every process needs.
+
+pub mod https;

@@ -14,7 +14,7 @@ mod verify;
 mod tests;
 
 pub use client::{agent, enrolment, https, mutual};
-pub use server::{Admission, HostPeer, ServerTls, agents_door, https_door};
+pub use server::{Admission, HostPeer, ServerTls, agents_door, https_door, mutual_door};
 pub use verify::RoleError;
 
 use rustls::crypto::CryptoProvider;

@@ -49,6 +49,20 @@ pub fn https_door(credential: &Credential) -> Result<ServerConfig, Error> {
     Ok(finish(config, &[ALPN_HTTP]))
 }
 
+/// A door of HTTPS for our own processes and people with certificates: one of `roots` is demanded. What its name may do is the caller's to decide.
+///
+/// # Errors
+/// [`Error`] when rustls does not take roots or credential.
+pub fn mutual_door(credential: &Credential, roots: &TrustRoots) -> Result<ServerConfig, Error> {
+    let verifier =
+        WebPkiClientVerifier::builder_with_provider(roots.store(), provider()).build().map_err(Error::Roots)?;
+    let config = builder()?
+        .with_client_cert_verifier(verifier)
+        .with_single_cert(credential.chain().to_vec(), credential.key())
+        .map_err(Error::Config)?;
+    Ok(finish(config, &[ALPN_HTTP]))
+}
+
 fn builder() -> Result<ConfigBuilder<ServerConfig, rustls::WantsVerifier>, Error> {
     ServerConfig::builder_with_provider(provider()).with_protocol_versions(&[&TLS13]).map_err(Error::Config)
 }
