@@ -1,0 +1,98 @@
+//! How a process ends: the exit codes of services and agents, after sysexits.
+//!
+//! - 0 only after an orderly end. A supervisor may restart on 69, 70 and 75; 64, 77 and 78 need a person first.
+//!
+//! The operators' command line has its own table; only `usage` is shared with it.
+
+use crate::chain::Chain;
+use std::error::Error;
+use std::io::Write as _;
+use std::process::ExitCode;
+
+/// The ends of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    /// In order.
+    Ok,
+    /// The command line is wrong.
+    Usage,
+    /// Something that it needs is not there.
+    Unavailable,
+    /// A fault of ours: a task panicked or ended.
+    Software,
+    /// It may work a moment later.
+    TemporaryFailure,
+    /// It is not allowed to.
+    NotPermitted,
+    /// The configuration is wrong.
+    Config,
+}
+
+impl Exit {
+    /// The number.
+    #[must_use]
+    pub const fn code(self) -> u8 {
+        match self {
+            Self::Ok => 0,
+            Self::Usage => 64,
+            Self::Unavailable => 69,
+            Self::Software => 70,
+            Self::TemporaryFailure => 75,
+            Self::NotPermitted => 77,
+            Self::Config => 78,
+        }
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit.code())
+    }
+}
+
+/// An error that knows how the process ends by it.
+pub trait Fatal: Error {
+    /// The end; one arm per variant.
+    fn exit(&self) -> Exit;
+}
+
+/// Ends `main`: prints the chain of an error to stderr, once, and gives its code.
+pub fn finish<E: Fatal + 'static>(result: Result<(), E>) -> ExitCode {
+    match result {
+        Ok(()) => Exit::Ok.into(),
+        Err(error) => {
+            // With stderr gone there is nobody left to tell; the code still says it.
+            let _told = writeln!(std::io::stderr(), "error: {}", Chain(&error));
+            error.exit().into()
+        }
+    }
+}
+
+/// Parses the command line; words about a wrong one go to stderr and end the process with 64, help and version with 0.
+#[must_use]
+pub fn parse_args<P: clap::Parser>() -> P {
+    P::try_parse().unwrap_or_else(|error| {
+        let _told = error.print();
+        let exit = if error.use_stderr() { Exit::Usage } else { Exit::Ok };
+        std::process::exit(i32::from(exit.code()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_those_of_sysexits() {
+        let all = [
+            Exit::Ok,
+            Exit::Usage,
+            Exit::Unavailable,
+            Exit::Software,
+            Exit::TemporaryFailure,
+            Exit::NotPermitted,
+            Exit::Config,
+        ];
+        assert_eq!(all.map(Exit::code), [0, 64, 69, 70, 75, 77, 78]);
+    }
+}

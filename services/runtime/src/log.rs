@@ -1,0 +1,220 @@
+//! Logs: one line per event, to stderr, as text for people or as JSON for machines.
+//!
+//! - What a peer or an operator's document put into a field cannot forge a line or move a cursor: every control character
+//!   is escaped, in both formats.
+//! - JSON is the default where stderr is no terminal; each of its lines says which service and version wrote it.
+//! - A filter that cannot be read stops the start.
+//!
+//! What is logged at which level is decided where it is logged; no credential is, at any level.
+
+use crate::Build;
+use crate::exit::{Exit, Fatal};
+use serde::{Deserialize, Serialize};
+use std::io::{self, IsTerminal as _, Write};
+use std::str::FromStr;
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::ParseError;
+use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::util::SubscriberInitExt as _;
+
+/// The filter where none is set.
+pub const FILTER: &str = "info";
+
+/// Why logging cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The filter is none.
+    #[error("`{filter}` is no log filter")]
+    Filter {
+        /// The offending text.
+        filter: String,
+        /// What is wrong with it.
+        #[source]
+        source: ParseError,
+    },
+    /// Somebody else logs already.
+    #[error("logging was started before")]
+    Started,
+}
+
+impl Fatal for Error {
+    fn exit(&self) -> Exit {
+        match self {
+            Self::Filter { .. } => Exit::Config,
+            Self::Started => Exit::Software,
+        }
+    }
+}
+
+/// How a line looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// For machines, one object a line.
+    Json,
+}
+
+impl LogFormat {
+    /// Text on a terminal, else JSON.
+    #[must_use]
+    pub fn of_terminal() -> Self {
+        if io::stderr().is_terminal() { Self::Text } else { Self::Json }
+    }
+}
+
+impl FromStr for LogFormat {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, &'static str> {
+        match text {
+            "text" => Ok(Self::Text),
+            "json" => Ok(Self::Json),
+            _ => Err("a log format is `text` or `json`"),
+        }
+    }
+}
+
+/// Starts logging for the whole process.
+///
+/// # Errors
+/// [`Error::Filter`] for a filter that cannot be read, [`Error::Started`] for a second start.
+pub fn init(build: Build, filter: &str, format: LogFormat) -> Result<(), Error> {
+    let dispatch = dispatch(build, filter, format, io::stderr)?;
+    dispatch.try_init().map_err(|_| Error::Started)
+}
+
+fn dispatch<W>(build: Build, filter: &str, format: LogFormat, to: W) -> Result<tracing::Dispatch, Error>
+where
+    W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
+{
+    let filter = EnvFilter::try_new(filter).map_err(|source| Error::Filter { filter: filter.to_owned(), source })?;
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false);
+    Ok(match format {
+        LogFormat::Text => lines.with_writer(Lines { to, head: None }).into(),
+        LogFormat::Json => {
+            let head = format!(r#"{{"service":{:?},"version":{:?},"#, build.service, build.version);
+            lines.json().flatten_event(true).with_writer(Lines { to, head: Some(head) }).into()
+        }
+    })
+}
+
+/// Makes every write one clean line: `tracing-subscriber` writes each event by one call.
+struct Lines<W> {
+    to: W,
+    head: Option<String>,
+}
+
+impl<'w, W: MakeWriter<'w>> MakeWriter<'w> for Lines<W> {
+    type Writer = Line<'w, W::Writer>;
+
+    fn make_writer(&'w self) -> Self::Writer {
+        Line { to: self.to.make_writer(), head: self.head.as_deref() }
+    }
+}
+
+struct Line<'w, W> {
+    to: W,
+    head: Option<&'w str>,
+}
+
+impl<W: Write> Write for Line<'_, W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let text = String::from_utf8_lossy(bytes);
+        let text = text.strip_suffix('\n').unwrap_or(&text);
+        let mut line = String::with_capacity(text.len() + 64);
+        let rest = match self.head {
+            Some(head) => {
+                line.push_str(head);
+                text.strip_prefix('{').unwrap_or(text)
+            }
+            None => text,
+        };
+        for char in rest.chars() {
+            match (char.is_control(), self.head) {
+                (false, _) => line.push(char),
+                (true, None) => line.extend(char.escape_default()),
+                // All of them are below U+0100, and a JSON string has no other escape for them.
+                (true, Some(_)) => line.push_str(&format!("\\u{:04x}", u32::from(char))),
+            }
+        }
+        line.push('\n');
+        self.to.write_all(line.as_bytes())?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.to.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::{Arc, Mutex};
+
+    const BUILD: Build = Build { service: "gateway", version: "1.2.3", commit: None };
+
+    #[test]
+    fn json_line_carries_service_level_span_and_fields() {
+        let text = capture(LogFormat::Json, "info", || {
+            let span = tracing::info_span!("session", host = "ho_1");
+            let _in_span = span.enter();
+            tracing::info!(revision = 7, "published");
+            tracing::debug!("below the filter");
+        });
+        let lines: Vec<&str> = text.lines().collect();
+        let [line] = lines.as_slice() else { panic!("{text}") };
+        let value: serde_json::Value = serde_json::from_str(line).unwrap();
+        assert_eq!(value["service"], "gateway");
+        assert_eq!(value["version"], "1.2.3");
+        assert_eq!(value["level"], "INFO");
+        assert_eq!(value["message"], "published");
+        assert_eq!(value["revision"], 7);
+        assert_eq!(value["span"]["host"], "ho_1");
+        assert!(value["timestamp"].as_str().unwrap().ends_with('Z'));
+    }
+
+    #[test]
+    fn forged_lines_and_terminal_sequences_are_escaped_in_both_formats() {
+        let hostile = "x\n2026-01-01T00:00:00Z ERROR forged\u{1b}[2J\u{9b}31m\r";
+        for format in [LogFormat::Text, LogFormat::Json] {
+            let text = capture(format, "info", || tracing::warn!(detail = hostile, "the peer said {hostile}"));
+            assert_eq!(text.matches('\n').count(), 1, "{text:?}");
+            assert!(!text.trim_end_matches('\n').chars().any(char::is_control), "{text:?}");
+        }
+        let json = capture(LogFormat::Json, "info", || tracing::warn!(detail = hostile, "x"));
+        assert!(serde_json::from_str::<serde_json::Value>(&json).is_ok(), "{json}");
+    }
+
+    #[test]
+    fn filter_that_cannot_be_read_is_named() {
+        let refused = dispatch(BUILD, "holdfast=loud", LogFormat::Text, io::sink).unwrap_err();
+        assert!(matches!(&refused, Error::Filter { filter, .. } if filter == "holdfast=loud"));
+        assert_eq!(refused.exit(), Exit::Config);
+    }
+
+    #[derive(Clone, Default)]
+    struct Captured(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Captured {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().map_err(|_| io::Error::other("poisoned"))?.extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn capture(format: LogFormat, filter: &str, work: impl FnOnce()) -> String {
+        let captured = Captured::default();
+        let to = captured.clone();
+        let dispatch = dispatch(BUILD, filter, format, move || to.clone()).unwrap();
+        tracing::dispatcher::with_default(&dispatch, work);
+        let bytes = captured.0.lock().unwrap().clone();
+        String::from_utf8(bytes).unwrap()
+    }
+}
