@@ -1,3 +1,4 @@
 //! The contract tier: each part against the real server that it speaks to, on loopback.
 
+mod audit;
 mod bus;
