@@ -22,11 +22,18 @@ proptest! {
     #[test]
     fn rendering_the_affected_hosts_again_is_the_full_render(
         mut intent in worlds::intent(),
-        edits in prop::collection::vec(worlds::edit(), 1..8),
+        steps in prop::collection::vec(step(), 1..8),
     ) {
         let mut index = Index::new(&intent);
         let mut held = render_all(&index);
-        for edit in edits {
+        for step in steps {
+            let edit = match step {
+                Step::Edit(edit) => edit,
+                Step::Nudge(at, nudge) => match worlds::nudged(&intent, at, nudge) {
+                    Some(edit) => edit,
+                    None => continue,
+                },
+            };
             let enrolled: BTreeSet<_> = index.hosts().collect();
             apply_to_intent(&mut intent, &edit);
             let affected = index.apply(edit);
@@ -97,6 +104,19 @@ fn hosts_of_one_role_share_one_body_though_each_is_its_own_peer() {
     let render = render_all(&index);
     assert_eq!(render[&host_id(3)].digest(), render[&host_id(9)].digest());
     assert!(std::sync::Arc::ptr_eq(&render[&host_id(3)], &render[&host_id(9)]));
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Edit(Edit),
+    Nudge(prop::sample::Index, worlds::Nudge),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        worlds::edit().prop_map(Step::Edit),
+        (any::<prop::sample::Index>(), worlds::nudge()).prop_map(|(at, nudge)| Step::Nudge(at, nudge)),
+    ]
 }
 
 /// Three databases, ten web hosts, the rest idle; web may reach the databases.

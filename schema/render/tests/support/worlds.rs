@@ -257,3 +257,61 @@ pub(crate) fn intent() -> impl Strategy<Value = Intent> {
         intent
     })
 }
+
+/// A small change of something that is there: what an operator's edit mostly is.
+#[derive(Clone, Debug)]
+pub(crate) enum Nudge {
+    Subject(Selector),
+    Peer(Peer),
+    Service(Service),
+    Isolation,
+    HostLabels(Labels),
+    HostAddresses(Vec<IpAddr>),
+}
+
+pub(crate) fn nudge() -> impl Strategy<Value = Nudge> {
+    prop_oneof![
+        selector().prop_map(Nudge::Subject),
+        peer().prop_map(Nudge::Peer),
+        service().prop_map(Nudge::Service),
+        Just(Nudge::Isolation),
+        some_labels().prop_map(Nudge::HostLabels),
+        addresses(3).prop_map(Nudge::HostAddresses),
+    ]
+}
+
+/// One edit of one thing of an intent, if it has one that can be nudged so.
+pub(crate) fn nudged(intent: &Intent, at: prop::sample::Index, nudge: Nudge) -> Option<Edit> {
+    if let Nudge::HostLabels(_) | Nudge::HostAddresses(_) = nudge {
+        let hosts: Vec<&EnrolledHost> = intent.hosts.values().collect();
+        let mut host = (!hosts.is_empty()).then(|| (*at.get(&hosts)).clone())?;
+        match nudge {
+            Nudge::HostLabels(labels) => host.labels = labels,
+            Nudge::HostAddresses(addresses) => host.addresses = addresses,
+            Nudge::Subject(_) | Nudge::Peer(_) | Nudge::Service(_) | Nudge::Isolation => {}
+        }
+        return Some(Edit::PutHost(host));
+    }
+    let is_policy = |spec: &Spec| matches!(spec, Spec::Policy(_) | Spec::NetworkPolicy(_));
+    let policies: Vec<_> = intent.objects.iter().filter(|(_, spec)| is_policy(spec)).collect();
+    let (key, spec) = (!policies.is_empty()).then(|| *at.get(&policies))?;
+    let mut spec = spec.clone();
+    if let Spec::Policy(policy) | Spec::NetworkPolicy(policy) = &mut spec {
+        let rule = policy.ingress.iter_mut().chain(&mut policy.egress).next();
+        match (nudge, rule) {
+            (Nudge::Subject(subject), _) => policy.subject = subject,
+            (Nudge::Isolation, _) => policy.isolate_egress = !policy.isolate_egress,
+            (Nudge::Peer(peer), Some(rule)) => rule.peers = with_one(&rule.peers, peer),
+            (Nudge::Service(service), Some(rule)) => rule.services = ServiceSpec::Of(vec![service]),
+            (Nudge::Peer(_) | Nudge::Service(_) | Nudge::HostLabels(_) | Nudge::HostAddresses(_), _) => {}
+        }
+    }
+    Some(Edit::PutObject(Object { namespace: key.namespace.clone(), name: key.name.clone(), spec }))
+}
+
+fn with_one(peers: &PeerSpec, peer: Peer) -> PeerSpec {
+    match peers {
+        PeerSpec::Any => PeerSpec::Of(vec![peer]),
+        PeerSpec::Of(peers) => PeerSpec::Of(peers.iter().cloned().chain([peer]).collect()),
+    }
+}
