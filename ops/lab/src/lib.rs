@@ -17,3 +17,4 @@ pub mod plan;
 pub mod prober;
 pub mod record;
 pub mod topology;
+pub mod verify;

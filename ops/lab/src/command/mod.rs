@@ -7,6 +7,7 @@ pub mod hosts;
 pub mod output;
 pub mod probe;
 pub mod up;
+pub mod verify;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -49,6 +50,8 @@ pub enum Command {
     Stop(exec::StopArgs),
     /// Makes the lab: namespaces, links and addresses, no agents.
     Up(up::UpArgs),
+    /// Judges what is rendered against what estates expect.
+    Verify(verify::Args),
 }
 
 /// Runs one sub-command and says how the process ends.
@@ -64,6 +67,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Start(args) => exec::start(&lab, &args).map_err(Into::into),
         Command::Stop(args) => exec::stop(&lab, &args).map_err(Into::into),
         Command::Up(args) => up::up(&lab, &args).map_err(Into::into),
+        Command::Verify(args) => verify::run(&args).map_err(Into::into),
     };
     outcome.unwrap_or_else(|error: Box<dyn std::error::Error>| {
         complain(error.as_ref());

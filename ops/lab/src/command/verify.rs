@@ -1,0 +1,124 @@
+//! `holdfast-lab verify`: whether what is rendered means what estates expect.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use holdfast_documents::estate;
+use holdfast_render::Index;
+
+use super::output::{Format, complain, say, write_json, write_table};
+use crate::verify::{Case, Error, FindError, Report, find, load, verify_churn, verify_estate};
+
+/// The estates of the project, below its root.
+const OWN_ESTATES: &str = "ops/lab/estates";
+
+/// The most wrong answers that are shown; the counts are complete.
+const DETAILS_SHOWN_MAX: usize = 200;
+
+/// Flags of `verify`.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// Judges what is rendered, by evaluator and artifact, without packets; needs no root.
+    #[arg(long, required = true)]
+    render_only: bool,
+    /// An estate, or a folder of estates; may be given more than once.
+    #[arg(long = "estate", value_name = "FILE|DIR", env = "HOLDFAST_ESTATES", default_value = OWN_ESTATES)]
+    estates: Vec<PathBuf>,
+    /// The form of the result.
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
+}
+
+/// Why there is no result.
+#[derive(Debug, thiserror::Error)]
+pub enum VerifyError {
+    /// A path names no estate.
+    #[error(transparent)]
+    Find(#[from] FindError),
+    /// Stdout or stderr does not take it.
+    #[error("cannot write the result")]
+    Write(#[from] io::Error),
+}
+
+/// Judges all estates that are named; a failure if anything is wrong, unmet or cannot be read.
+///
+/// # Errors
+/// See [`VerifyError`].
+pub fn run(args: &Args) -> Result<ExitCode, VerifyError> {
+    let mut files = Vec::new();
+    for path in &args.estates {
+        files.extend(find(path)?);
+    }
+    let mut reports = Vec::new();
+    let mut unread = 0;
+    for file in files {
+        match judge(&file) {
+            Ok(report) => reports.push(report),
+            Err(error) => {
+                unread += 1;
+                complain(error.as_ref());
+                explain(error.as_ref())?;
+            }
+        }
+    }
+    show(&reports, args.output)?;
+    let right = unread == 0 && reports.iter().all(Report::is_right);
+    Ok(if right { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn judge(file: &Path) -> Result<Report, Box<dyn std::error::Error>> {
+    let made: Result<Report, Error> = match load(file)? {
+        Case::Estate(estate) => verify_estate(&estate, &Index::new),
+        Case::Churn(churn) => Ok(verify_churn(&churn, &Index::new)),
+    };
+    Ok(made?)
+}
+
+/// Says every fault of an estate's own documents.
+fn explain(error: &(dyn std::error::Error + 'static)) -> io::Result<()> {
+    if let Some(FindError::Estate { source, .. }) = error.downcast_ref::<FindError>()
+        && let estate::Error::Faults(faults) = source.as_ref()
+    {
+        for fault in faults.list() {
+            say(&format!("  {fault}"))?;
+        }
+    }
+    Ok(())
+}
+
+fn show(reports: &[Report], output: Format) -> io::Result<()> {
+    let details: Vec<_> = reports.iter().flat_map(|report| &report.details).collect();
+    for wrong in details.iter().take(DETAILS_SHOWN_MAX) {
+        say(&format!(
+            "wrong: {} step {}: {} -> {} {} {} {}: wanted {}, evaluator {}, artifact {}",
+            wrong.estate,
+            wrong.step,
+            wrong.from,
+            wrong.to,
+            wrong.proto,
+            wrong.port,
+            wrong.family,
+            wrong.wanted,
+            wrong.evaluator,
+            wrong.artifact
+        ))?;
+    }
+    if details.len() > DETAILS_SHOWN_MAX {
+        say(&format!("and {} more", details.len() - DETAILS_SHOWN_MAX))?;
+    }
+    match output {
+        Format::Json => write_json(&reports),
+        Format::Table => {
+            let row = |report: &Report| {
+                let counts = [report.cells, report.agree, report.wrong].map(|count| count.to_string());
+                let unmet = if report.unmet.is_empty() { "-".to_owned() } else { report.unmet.join(" ") };
+                [vec![report.id.clone()], counts.to_vec(), vec![unmet]].concat()
+            };
+            write_table(&["ESTATE", "CELLS", "AGREE", "WRONG", "UNMET"], reports.iter().map(row))?;
+            let sum = |part: fn(&Report) -> usize| reports.iter().map(part).sum::<usize>();
+            let (cells, wrong) = (sum(|report| report.cells), sum(|report| report.wrong));
+            say(&format!("{} estates, {cells} cells, {wrong} wrong", reports.len()))
+        }
+    }
+}
