@@ -21,20 +21,19 @@ CONF
     )
 }
 
-# Starts the server and waits until it greets: `nats_start SERVER FOLDER PORT`.
+# Starts the server and waits until it is ready: `nats_start SERVER FOLDER`.
 nats_start() {
-    local server="$1" folder="$2" port="$3"
+    local server="$1" folder="$2"
     ! running_pid "$folder/nats.pid" "$folder/nats.conf" >/dev/null || return 0
     "$server" --config "$folder/nats.conf" -t >"$folder/nats.log" 2>&1 || die "nats-server refuses its configuration: $(tail -n 3 "$folder/nats.log")"
     start_process "$folder/nats.pid" "$folder/nats.log" "$server" --config "$folder/nats.conf"
-    wait_until 20 nats_greets "$port" || die "nats-server does not start: $(tail -n 5 "$folder/nats.log")"
+    wait_until 20 nats_is_ready "$folder" || die "nats-server does not start: $(tail -n 5 "$folder/nats.log")"
 }
 
-nats_greets() (
-    exec 3<>"/dev/tcp/127.0.0.1/$1" || exit 1
-    read -r -t 2 line <&3 || exit 1
-    [[ $line == INFO* ]]
-)
+# Whether the server says that it is ready; its log is begun anew by every start.
+nats_is_ready() {
+    grep -q 'Server is ready' "$1/nats.log"
+}
 
 # Stops the server and waits until it is gone: `nats_stop FOLDER`.
 nats_stop() {

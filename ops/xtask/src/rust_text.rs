@@ -40,9 +40,13 @@ pub(crate) fn without_tests(text: &str) -> &str {
     text
 }
 
-/// Whether a file holds nothing but tests and their helpers.
+/// Whether a file holds nothing but tests, measurements or examples, and their helpers.
 pub(crate) fn is_test_file(path: &str) -> bool {
-    path.starts_with("tests/") || path.contains("/tests/") || path.ends_with("/tests.rs") || path.contains("/benches/")
+    path.starts_with("tests/")
+        || path.contains("/tests/")
+        || path.ends_with("/tests.rs")
+        || path.contains("/benches/")
+        || path.contains("/examples/")
 }
 
 /// The lines, from 1, on which a path or word stands as a whole (`sqlx`, `std::fs`, `unsafe`).

@@ -2,3 +2,4 @@
 
 mod audit;
 mod bus;
+mod dev_services;

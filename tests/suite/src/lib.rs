@@ -4,3 +4,4 @@
 //! - Everything a test started ends with the value that stands for it, also when the test panics.
 
 pub mod nats;
+pub mod services;

@@ -1,3 +1,5 @@
+//! What the reader of estates takes, and what it refuses by name.
+
 use std::collections::BTreeMap;
 
 use holdfast_model::intent::{Kind, PeerSpec, Spec};
