@@ -82,6 +82,8 @@ codes! {
         WrongSequence 16 "wrong_sequence",
         /// The gateway stands for another authority than the one pinned, or for an older life of it.
         WrongAuthority 17 "wrong_authority",
+        /// More faults than a session survives.
+        TooManyFaults 18 "too_many_faults",
     }
 
     /// What one side saw the other do wrong without ending the session.

@@ -1,0 +1,636 @@
+#![expect(clippy::wildcard_enum_match_arm, reason = "what a test does not expect fails it, whatever it is")]
+
+use std::time::Duration;
+
+use holdfast_model::condition::{Condition, ConditionType, Holds, Reason};
+use holdfast_model::desired::{Component, Desired, Stamp};
+use holdfast_model::digest::Digest;
+use holdfast_model::ids::{AuthorityId, HostId};
+use holdfast_model::numbers::{AuthorityEpoch, SessionEpoch, UpdateSeq, Version};
+use holdfast_model::statement::{Authority, Outcome, OutcomeKind, desired_bytes, outcome_bytes};
+use holdfast_wire::code::{DirectiveCode, FaultCode, RefusalCode};
+use holdfast_wire::decode;
+use holdfast_wire::frame::Deframer;
+use holdfast_wire::limits::{CHUNK_BYTES_MAX, FRAME_BYTES_MAX};
+use holdfast_wire::message::{
+    Chunk, Directive, Drain, Hello, HelloAck, Inventory, Kind, Liveness, Message, OutcomeReport, Refusal,
+    SessionLimits, SignatureBytes, Update, UpdateContent,
+};
+use holdfast_wire::negotiate::SPOKEN;
+use uuid::Uuid;
+
+use super::*;
+use crate::limits::{HEALTHY_AFTER, RETRY_AFTER_MAX};
+use crate::time::Instant;
+
+const POLICY: Component = Component::Policy;
+
+#[test]
+fn a01_hello_is_the_first_message_and_comes_once() {
+    let mut agent = Agent::new(vec![(POLICY, mk_stamp(5))]);
+    let written = agent.written();
+    assert!(matches!(written.as_slice(), [Message::Hello(hello)] if hello.applied == [(POLICY, mk_stamp(5))]));
+    assert_eq!(agent.written(), []);
+}
+
+#[test]
+fn a02_a_gateway_that_does_not_answer_hello_is_left_after_30_s() {
+    let mut agent = Agent::new(vec![]);
+    agent.written();
+    agent.wait(Duration::from_millis(29_999));
+    assert!(!agent.session.is_closed());
+    agent.wait(Duration::from_millis(1));
+    assert_eq!(agent.refusal(), Some(RefusalCode::HelloTimeout));
+
+    let mut agent = Agent::new(vec![]);
+    agent.written();
+    agent.say(Message::Liveness(Liveness { counter: 1 }));
+    assert_eq!(agent.refusal(), Some(RefusalCode::WrongFirstMessage));
+}
+
+#[test]
+fn another_authority_or_an_older_life_of_it_is_left_and_a_newer_life_is_not() {
+    let with = |id, epoch| {
+        let mut agent = Agent::new(vec![(POLICY, mk_stamp(9))]);
+        agent.written();
+        let authority = Authority { id: AuthorityId::new(Uuid::from_u128(id)), epoch: AuthorityEpoch::from_raw(epoch) };
+        agent.say(Message::HelloAck(HelloAck { authority, ..mk_ack() }));
+        agent
+    };
+    assert_eq!(with(2, 3).refusal(), Some(RefusalCode::WrongAuthority));
+    assert_eq!(with(1, 2).refusal(), Some(RefusalCode::WrongAuthority));
+    let mut newer = with(1, 4);
+    assert!(newer.session.is_open());
+    // In a new life versions may start lower; signatures are held against that life.
+    let old_life = mk_update(1, POLICY, 3, UpdateContent::VersionOnly);
+    newer.say(Message::Update(old_life));
+    assert_eq!(newer.outcome_reason(), Reason::BadSignature);
+}
+
+#[test]
+fn a08_a_burst_is_applied_one_at_a_time_in_order_and_each_is_answered() {
+    let mut agent = Agent::open(vec![]);
+    agent.snapshot(1, POLICY, 1);
+    agent.delta(2, 1, 2);
+    agent.delta(3, 2, 3);
+    for (seq, version) in [(1, 1), (2, 2), (3, 3)] {
+        let apply = agent.apply().expect("the next one");
+        assert_eq!((apply.update_seq.raw(), apply.stamp), (seq, mk_stamp(version)));
+        assert_eq!(agent.apply(), None, "one at a time");
+        agent.applied(seq);
+        let written = agent.written();
+        let [Message::Outcome(report)] = written.as_slice() else { panic!("{written:?}") };
+        assert_eq!(
+            (report.kind, report.wanted, report.applied),
+            (OutcomeKind::Applied, mk_stamp(version), Some(mk_stamp(version)))
+        );
+        let outcome = Outcome {
+            host: mk_host(),
+            session_epoch: SessionEpoch::from_raw(7),
+            update_seq: UpdateSeq::from_raw(seq),
+            component: POLICY,
+            kind: OutcomeKind::Applied,
+            wanted: mk_stamp(version),
+            applied: Some(mk_stamp(version)),
+        };
+        assert_eq!(report.signature, mk_signature(&outcome_bytes(mk_authority(), &outcome)));
+    }
+}
+
+#[test]
+fn a10_a_delta_on_another_base_is_refused_as_a_unit() {
+    let mut agent = Agent::open(vec![(POLICY, mk_stamp(5))]);
+    // Held from an earlier session is no base either.
+    agent.delta(1, 5, 6);
+    assert_eq!(agent.outcome_reason(), Reason::WrongBase);
+    agent.synced_snapshot(2, POLICY, 5);
+    agent.delta(3, 4, 6);
+    let report = agent.outcome();
+    assert_eq!((report.kind, report.wanted, report.applied), (OutcomeKind::Failed, mk_stamp(6), Some(mk_stamp(5))));
+    let forged_digest = Stamp { digest: mk_stamp(9).digest, ..mk_stamp(5) };
+    agent.say(Message::Update(mk_update(4, POLICY, 6, UpdateContent::Delta { base: forged_digest, changes: vec![] })));
+    assert_eq!(agent.outcome_reason(), Reason::WrongBase);
+    agent.delta(5, 5, 6);
+    assert!(agent.apply().is_some(), "and the right one still goes through");
+}
+
+#[test]
+fn a_delta_of_a_component_that_travels_whole_is_refused() {
+    let mut agent = Agent::open(vec![]);
+    agent.synced_snapshot(1, Component::Settings, 1);
+    let content = UpdateContent::Delta { base: mk_stamp(1), changes: vec![] };
+    agent.say(Message::Update(mk_update(2, Component::Settings, 2, content)));
+    assert_eq!(agent.outcome_reason(), Reason::Malformed);
+}
+
+#[test]
+fn after_a_failure_the_next_delta_has_no_base_and_a_snapshot_recovers() {
+    let mut agent = Agent::open(vec![]);
+    agent.synced_snapshot(1, POLICY, 1);
+    agent.delta(2, 1, 2);
+    agent.delta(3, 2, 3);
+    assert!(agent.apply().is_some());
+    agent.failed(2, Some(mk_stamp(1)));
+    let written = agent.written();
+    let [Message::Outcome(first), Message::Outcome(second)] = written.as_slice() else { panic!("{written:?}") };
+    assert_eq!((first.kind, first.applied), (OutcomeKind::Failed, Some(mk_stamp(1))));
+    assert_eq!((second.kind, second.conditions[0].reason), (OutcomeKind::Failed, Reason::WrongBase));
+    assert_eq!(second.conditions[1].status, Holds::Unknown);
+    agent.synced_snapshot(4, POLICY, 3);
+    agent.delta(5, 3, 4);
+    assert!(agent.apply().is_some());
+}
+
+#[test]
+fn one_version_has_one_digest_and_nothing_goes_back() {
+    let mut agent = Agent::open(vec![(POLICY, mk_stamp(5))]);
+    let other = Stamp { digest: mk_stamp(6).digest, ..mk_stamp(5) };
+    agent.snapshot_of(1, POLICY, other);
+    assert_eq!(agent.outcome_reason(), Reason::SameVersionOtherContent);
+    agent.snapshot(2, POLICY, 4);
+    assert_eq!(agent.outcome_reason(), Reason::Backward);
+    agent.synced_snapshot(3, POLICY, 5);
+    // A version that failed has its digest too.
+    agent.snapshot(4, POLICY, 7);
+    assert!(agent.apply().is_some());
+    agent.failed(4, Some(mk_stamp(5)));
+    agent.written();
+    agent.snapshot_of(5, POLICY, Stamp { digest: mk_stamp(8).digest, ..mk_stamp(7) });
+    assert_eq!(agent.outcome_reason(), Reason::SameVersionOtherContent);
+    agent.synced_snapshot(6, POLICY, 7);
+}
+
+#[test]
+fn a_signature_for_another_host_component_version_or_digest_is_refused() {
+    let mut agent = Agent::open(vec![]);
+    agent.synced_snapshot(1, POLICY, 1);
+    let right = mk_update(2, POLICY, 2, UpdateContent::Delta { base: mk_stamp(1), changes: vec![] });
+    let swapped = Desired { host: HostId::new(Uuid::from_u128(99)), component: POLICY, stamp: mk_stamp(2) };
+    for (seq, wrong) in (2..).zip([
+        Update { signature: mk_signature(&desired_bytes(mk_authority(), &swapped)), ..right.clone() },
+        Update { component: Component::Settings, ..right.clone() },
+        Update { stamp: Stamp { version: mk_stamp(3).version, ..right.stamp }, ..right.clone() },
+        Update { stamp: Stamp { digest: mk_stamp(3).digest, ..right.stamp }, ..right.clone() },
+    ]) {
+        agent.say(Message::Update(Update { update_seq: UpdateSeq::from_raw(seq), ..wrong }));
+        assert_eq!(agent.outcome_reason(), Reason::BadSignature);
+    }
+    // A forged snapshot is not even kept, and is answered once its bytes went by.
+    let forged = Update { signature: [0; 64], ..mk_update(6, POLICY, 2, UpdateContent::Snapshot { bytes_total: 8 }) };
+    agent.say(Message::Update(forged));
+    assert_eq!(agent.written(), []);
+    agent.say(mk_chunk(6, 0, 8));
+    assert_eq!(agent.outcome_reason(), Reason::BadSignature);
+    assert!(agent.session.is_open());
+}
+
+#[test]
+fn h18_a_version_alone_is_taken_only_over_the_digest_that_this_session_took() {
+    let mut agent = Agent::open(vec![]);
+    agent.say(Message::Update(mk_update(1, POLICY, 2, UpdateContent::VersionOnly)));
+    assert_eq!(agent.outcome_reason(), Reason::WrongBase);
+    agent.synced_snapshot(2, POLICY, 2);
+    let same = Stamp { version: mk_stamp(3).version, ..mk_stamp(2) };
+    let update = Update { stamp: same, ..mk_update(3, POLICY, 3, UpdateContent::VersionOnly) };
+    let signature =
+        mk_signature(&desired_bytes(mk_authority(), &Desired { host: mk_host(), component: POLICY, stamp: same }));
+    agent.say(Message::Update(Update { signature, ..update }));
+    assert_eq!(agent.apply().map(|apply| apply.content), Some(Content::VersionOnly));
+    agent.applied(3);
+    assert_eq!(agent.outcome().applied, Some(same));
+}
+
+#[test]
+fn liveness_does_not_wait_for_a_slow_apply() {
+    let mut agent = Agent::open(vec![]);
+    agent.snapshot(1, POLICY, 1);
+    assert!(agent.apply().is_some());
+    let mut said = 0;
+    for _ in 0..30 {
+        agent.wait(Duration::from_secs(10));
+        agent.say(Message::Liveness(Liveness { counter: 1 }));
+        let alive = |message: &Message| matches!(message, Message::Liveness(_));
+        said += agent.written().iter().filter(|message| alive(message)).count();
+    }
+    assert!((15..=30).contains(&said), "{said} in 300 s");
+    agent.applied(1);
+    assert_eq!(agent.outcome().kind, OutcomeKind::Applied);
+}
+
+#[test]
+fn silence_of_the_gateway_for_45_s_ends_the_session() {
+    let mut agent = Agent::open(vec![]);
+    agent.wait(Duration::from_millis(44_999));
+    assert!(agent.session.is_open());
+    agent.wait(Duration::from_millis(1));
+    assert_eq!(agent.refusal(), Some(RefusalCode::LivenessLost));
+}
+
+#[test]
+fn a_body_of_four_mebibytes_is_put_together_and_out_of_place_chunks_end_the_session() {
+    let total: u32 = 4 << 20;
+    let mut agent = Agent::open(vec![]);
+    agent.say(Message::Update(mk_update(1, POLICY, 1, UpdateContent::Snapshot { bytes_total: total })));
+    let piece = u32::try_from(CHUNK_BYTES_MAX).expect("fits");
+    for offset in (0..total).step_by(CHUNK_BYTES_MAX) {
+        assert_eq!(agent.apply(), None);
+        agent.say(mk_chunk(1, offset, piece));
+    }
+    let apply = agent.apply().expect("whole now");
+    assert!(matches!(apply.content, Content::Snapshot(bytes) if bytes.len() == total as usize));
+
+    let begin = |bytes_total| {
+        let mut agent = Agent::open(vec![]);
+        agent.say(Message::Update(mk_update(1, POLICY, 1, UpdateContent::Snapshot { bytes_total })));
+        agent
+    };
+    for wrong in [
+        mk_chunk(1, 4, 4),
+        mk_chunk(2, 0, 4),
+        mk_chunk(1, 0, 9),
+        Message::Update(mk_update(2, POLICY, 2, UpdateContent::VersionOnly)),
+    ] {
+        let mut agent = begin(8);
+        agent.say(wrong);
+        assert_eq!(agent.refusal(), Some(RefusalCode::WrongChunk));
+    }
+    let mut agent = Agent::open(vec![]);
+    agent.say(mk_chunk(1, 0, 1));
+    assert_eq!(agent.refusal(), Some(RefusalCode::WrongChunk), "none was announced");
+}
+
+#[test]
+fn a_gateway_that_sends_more_than_agreed_is_left() {
+    let mut agent = Agent::open(vec![]);
+    let over = mk_limits().body_bytes_max + 1;
+    agent.say(Message::Update(mk_update(1, POLICY, 1, UpdateContent::Snapshot { bytes_total: over })));
+    assert_eq!(agent.refusal(), Some(RefusalCode::TooLarge));
+
+    let mut agent = Agent::open(vec![]);
+    agent.synced_snapshot(1, POLICY, 1);
+    for seq in 2..=65 {
+        agent.delta(seq, seq - 1, seq);
+    }
+    assert!(agent.session.is_open(), "64 are allowed");
+    agent.delta(66, 65, 66);
+    assert_eq!(agent.refusal(), Some(RefusalCode::TooLarge));
+}
+
+#[test]
+fn update_sequences_that_do_not_rise_by_one_end_the_session() {
+    for seq in [0, 1, 3] {
+        let mut agent = Agent::open(vec![]);
+        agent.synced_snapshot(1, POLICY, 1);
+        agent.delta(seq, 1, 2);
+        assert_eq!(agent.refusal(), Some(RefusalCode::WrongSequence), "{seq}");
+    }
+}
+
+#[test]
+fn a_result_that_comes_after_its_session_is_dropped() {
+    let mut agent = Agent::open(vec![]);
+    agent.snapshot(1, POLICY, 1);
+    assert!(agent.apply().is_some());
+    agent.session.handle_lost();
+    agent.applied(1);
+    assert_eq!(agent.written(), []);
+
+    let mut next = Agent::open(vec![]);
+    next.applied(1);
+    assert_eq!(next.written(), [], "nor does the next session answer for it");
+}
+
+#[test]
+fn g10_a_local_override_is_answered_and_later_deltas_still_have_their_base() {
+    let mut agent = Agent::open(vec![]);
+    agent.snapshot(1, POLICY, 1);
+    assert!(agent.apply().is_some());
+    let result = ApplyResult { kind: OutcomeKind::RetainedLocalOverride, in_force: None, conditions: vec![] };
+    agent.session.handle_result(UpdateSeq::from_raw(1), result);
+    let report = agent.outcome();
+    assert_eq!((report.kind, report.applied), (OutcomeKind::RetainedLocalOverride, None));
+    agent.delta(2, 1, 2);
+    assert!(agent.apply().is_some());
+}
+
+#[test]
+fn a20_only_a_changed_inventory_is_said() {
+    let mut agent = Agent::open(vec![]);
+    agent.session.handle_inventory(Inventory::default());
+    assert_eq!(agent.written(), []);
+    let moved = Inventory { addresses: vec![[10, 0, 0, 2].into()], ..Inventory::default() };
+    agent.session.handle_inventory(moved.clone());
+    assert_eq!(agent.written(), [Message::Inventory(moved.clone())]);
+    agent.session.handle_inventory(moved.clone());
+    assert_eq!(agent.written(), []);
+    agent.session.handle_inventory(Inventory::default());
+    agent.session.handle_inventory(moved);
+    assert_eq!(agent.written(), [], "and one that changed back is not");
+}
+
+#[test]
+fn a23_a24_a25_directives_reconnect_once_or_are_told_or_ignored() {
+    let direct = |code| {
+        let mut agent = Agent::open(vec![]);
+        agent.say(Message::Directive(Directive { code, argument: vec![] }));
+        agent
+    };
+    let mut agent = direct(DirectiveCode::Reconnect);
+    let closed = Event::Closed(CloseCause::Directed);
+    assert_eq!(agent.events(), [Event::Directive(DirectiveCode::Reconnect), closed]);
+    let mut agent = direct(DirectiveCode::Reenrol);
+    assert_eq!(agent.events(), [Event::Directive(DirectiveCode::Reenrol)]);
+    let mut agent = direct(DirectiveCode::Unknown(77));
+    assert_eq!(agent.events(), [Event::Directive(DirectiveCode::Unknown(77))]);
+    assert!(agent.session.is_open());
+    agent.say(Message::Unknown(4_000));
+    assert!(matches!(agent.written().as_slice(), [Message::Fault(fault)] if fault.code == FaultCode::UnknownKind));
+}
+
+#[test]
+fn a_drained_session_goes_on_until_it_is_this_hosts_turn() {
+    let mut agent = Agent::open(vec![]);
+    agent.say(Message::Drain(Drain { reconnect_after_ms: 9_000, gateways: vec![] }));
+    agent.synced_snapshot(1, POLICY, 1);
+    agent.events();
+    agent.wait(Duration::from_millis(8_999));
+    assert!(agent.session.is_open());
+    agent.wait(Duration::from_millis(1));
+    assert_eq!(agent.events(), [Event::Closed(CloseCause::Drained)]);
+}
+
+#[test]
+fn details_and_lists_above_their_caps_are_cut_before_they_are_said() {
+    let mut agent = Agent::open(vec![]);
+    agent.snapshot(1, POLICY, 1);
+    assert!(agent.apply().is_some());
+    let condition = Condition {
+        kind: ConditionType::Applied,
+        status: Holds::False,
+        reason: Reason::KernelRefused,
+        message: "\u{1b}[31m".repeat(1_000),
+        observed_version: None,
+    };
+    let result = ApplyResult { kind: OutcomeKind::Failed, in_force: None, conditions: vec![condition; 100] };
+    agent.session.handle_result(UpdateSeq::from_raw(1), result);
+    let report = agent.outcome();
+    assert!(report.conditions.len() <= 6 && report.conditions[0].message.len() <= 1_024);
+    assert!(!report.conditions[0].message.contains('\u{1b}'));
+}
+
+#[test]
+fn dials_back_off_and_start_again_only_after_a_healthy_session() {
+    let mut now = Instant::default();
+    let mut dialer = Dialer::new(vec!["a:1".to_owned(), "b:1".to_owned()], 5, now);
+    let mut dialled = Vec::new();
+    // A session that ends at once, over and over, is no reason to hurry.
+    let mut longest = Duration::ZERO;
+    for _ in 0..40 {
+        dialled.push(dialer.poll_dial(now).expect("it is time"));
+        assert_eq!(dialer.poll_dial(now), None, "one dial at a time");
+        dialer.handle_opened(now);
+        dialer.handle_ended(Ended::Session(CloseCause::Lost), now);
+        let (at, _) = dialer.poll_timeout().expect("waiting");
+        longest = longest.max(at.since(now));
+        now = at;
+    }
+    assert!(longest > Duration::from_secs(60) && longest <= Duration::from_secs(300), "{longest:?}");
+    assert!(dialled.windows(2).all(|pair| pair[0] != pair[1]), "gateways take turns");
+
+    dialer.poll_dial(now).expect("it is time");
+    dialer.handle_opened(now);
+    now = now.plus(HEALTHY_AFTER);
+    dialer.handle_ended(Ended::Session(CloseCause::Lost), now);
+    let (at, _) = dialer.poll_timeout().expect("waiting");
+    assert!(at.since(now) <= Duration::from_secs(1), "the first window again");
+}
+
+#[test]
+fn a_retry_after_is_kept_within_bounds_and_a_directed_reconnect_is_at_once() {
+    let after = |cause| {
+        let mut dialer = Dialer::new(vec!["a:1".to_owned()], 5, Instant::default());
+        dialer.poll_dial(Instant::default()).expect("it is time");
+        dialer.handle_ended(Ended::Session(cause), Instant::default());
+        dialer.poll_timeout().expect("waiting").0.since(Instant::default())
+    };
+    let refused = |retry_after_ms| CloseCause::Theirs { code: RefusalCode::Overloaded, retry_after_ms };
+    assert!((Duration::from_secs(20)..=Duration::from_secs(21)).contains(&after(refused(20_000))));
+    assert!(after(refused(u32::MAX)) <= RETRY_AFTER_MAX + Duration::from_secs(1));
+    assert_eq!(after(CloseCause::Directed), Duration::ZERO);
+    assert_eq!(after(CloseCause::Drained), Duration::ZERO);
+}
+
+#[test]
+fn a_gateway_that_goes_early_while_draining_still_spreads_its_agents() {
+    let mut dialer = Dialer::new(vec!["a:1".to_owned()], 5, Instant::default());
+    dialer.poll_dial(Instant::default()).expect("it is time");
+    dialer.handle_opened(Instant::default());
+    let drain = Drain { reconnect_after_ms: 30_000, gateways: vec!["b:1".to_owned()] };
+    dialer.handle_drain(&drain, Instant::default());
+    dialer.handle_ended(Ended::Session(CloseCause::Lost), Instant::from_millis(2_000));
+    assert_eq!(dialer.state(), DialState::Waiting { until: Instant::from_millis(30_000) });
+    assert_eq!(dialer.poll_dial(Instant::from_millis(30_000)).as_deref(), Some("b:1"));
+}
+
+#[test]
+fn the_word_of_a_refusing_gateway_reaches_the_dialler() {
+    let mut agent = Agent::new(vec![]);
+    agent.written();
+    agent.say(Message::Refusal(Refusal { code: RefusalCode::Overloaded, retry_after_ms: 7, detail: String::new() }));
+    let cause = CloseCause::Theirs { code: RefusalCode::Overloaded, retry_after_ms: 7 };
+    assert_eq!(agent.events(), [Event::Closed(cause)]);
+    assert_eq!(agent.written(), []);
+}
+
+/// Keys whose signature of a statement is its digest, twice: bound to every byte, as real ones are.
+#[derive(Debug)]
+struct FakeKeys;
+
+impl Keys for FakeKeys {
+    fn is_genuine(&self, statement: &[u8], signature: &SignatureBytes) -> bool {
+        mk_signature(statement) == *signature
+    }
+
+    fn sign(&self, statement: &[u8]) -> SignatureBytes {
+        mk_signature(statement)
+    }
+}
+
+/// A session with a hand clock.
+struct Agent {
+    session: Session<FakeKeys>,
+    now: Instant,
+    others: Vec<Event>,
+}
+
+impl Agent {
+    fn new(applied: Vec<(Component, Stamp)>) -> Self {
+        let hello = Hello {
+            protocols: SPOKEN,
+            agent_version: "0.1.0".to_owned(),
+            boot_id: Uuid::nil(),
+            applied,
+            capabilities: vec![],
+            inventory: Inventory::default(),
+        };
+        let config = Config { host: mk_host(), hello, pinned: mk_authority() };
+        let now = Instant::default();
+        Self { session: Session::new(config, FakeKeys, 3, now), now, others: Vec::new() }
+    }
+
+    fn open(applied: Vec<(Component, Stamp)>) -> Self {
+        let mut agent = Self::new(applied);
+        agent.written();
+        agent.say(Message::HelloAck(mk_ack()));
+        assert!(matches!(agent.events().as_slice(), [Event::Opened(_)]));
+        agent
+    }
+
+    fn say(&mut self, message: Message) {
+        self.session.handle_message(message, self.now);
+    }
+
+    fn wait(&mut self, wait: Duration) {
+        self.now = self.now.plus(wait);
+        self.session.handle_timeout(self.now);
+    }
+
+    fn written(&mut self) -> Vec<Message> {
+        let mut deframer = Deframer::new(FRAME_BYTES_MAX);
+        let mut bytes = Vec::new();
+        let mut messages = Vec::new();
+        while let Some(kind) = self.session.poll_transmit(&mut bytes).expect("legal frames") {
+            deframer.push(&std::mem::take(&mut bytes));
+            let message = decode(&deframer.poll_frame().expect("a frame").expect("a whole one")).expect("a message");
+            assert_eq!(Kind::from_number(message.kind_number()), Some(kind));
+            messages.push(message);
+        }
+        messages
+    }
+
+    fn events(&mut self) -> Vec<Event> {
+        let mut events = std::mem::take(&mut self.others);
+        events.extend(std::iter::from_fn(|| self.session.poll_event()));
+        events
+    }
+
+    fn apply(&mut self) -> Option<Apply> {
+        let mut applies = Vec::new();
+        while let Some(event) = self.session.poll_event() {
+            match event {
+                Event::Apply(apply) => applies.push(*apply),
+                other => self.others.push(other),
+            }
+        }
+        assert!(applies.len() <= 1, "one at a time");
+        applies.pop()
+    }
+
+    fn applied(&mut self, seq: u64) {
+        let result = ApplyResult { kind: OutcomeKind::Applied, in_force: None, conditions: vec![] };
+        self.session.handle_result(UpdateSeq::from_raw(seq), result);
+    }
+
+    fn failed(&mut self, seq: u64, in_force: Option<Stamp>) {
+        let result = ApplyResult { kind: OutcomeKind::Failed, in_force, conditions: vec![] };
+        self.session.handle_result(UpdateSeq::from_raw(seq), result);
+    }
+
+    fn outcome(&mut self) -> OutcomeReport {
+        let mut written = self.written();
+        assert_eq!(written.len(), 1, "{written:?}");
+        let Some(Message::Outcome(report)) = written.pop() else { panic!("an outcome") };
+        report
+    }
+
+    /// The reason why the one update that waits was refused before its apply.
+    fn outcome_reason(&mut self) -> Reason {
+        assert_eq!(self.apply(), None);
+        let report = self.outcome();
+        assert_eq!(report.kind, OutcomeKind::Failed);
+        report.conditions[0].reason
+    }
+
+    fn refusal(&mut self) -> Option<RefusalCode> {
+        match self.written().as_slice() {
+            [.., Message::Refusal(refusal)] => Some(refusal.code),
+            _ => None,
+        }
+    }
+
+    fn snapshot(&mut self, seq: u64, component: Component, version: u64) {
+        self.snapshot_of(seq, component, mk_stamp(version));
+    }
+
+    fn snapshot_of(&mut self, seq: u64, component: Component, stamp: Stamp) {
+        let desired = Desired { host: mk_host(), component, stamp };
+        let signature = mk_signature(&desired_bytes(mk_authority(), &desired));
+        let content = UpdateContent::Snapshot { bytes_total: 8 };
+        self.say(Message::Update(Update {
+            update_seq: UpdateSeq::from_raw(seq),
+            component,
+            stamp,
+            signature,
+            content,
+        }));
+        self.say(mk_chunk(seq, 0, 3));
+        self.say(mk_chunk(seq, 3, 5));
+    }
+
+    fn synced_snapshot(&mut self, seq: u64, component: Component, version: u64) {
+        self.snapshot(seq, component, version);
+        assert!(self.apply().is_some());
+        self.applied(seq);
+        assert_eq!(self.outcome().kind, OutcomeKind::Applied);
+    }
+
+    fn delta(&mut self, seq: u64, base: u64, version: u64) {
+        let content = UpdateContent::Delta { base: mk_stamp(base), changes: vec![0] };
+        self.say(Message::Update(mk_update(seq, POLICY, version, content)));
+    }
+}
+
+fn mk_update(seq: u64, component: Component, version: u64, content: UpdateContent) -> Update {
+    let stamp = mk_stamp(version);
+    let signature = mk_signature(&desired_bytes(mk_authority(), &Desired { host: mk_host(), component, stamp }));
+    Update { update_seq: UpdateSeq::from_raw(seq), component, stamp, signature, content }
+}
+
+fn mk_chunk(seq: u64, offset: u32, bytes: u32) -> Message {
+    Message::Chunk(Chunk { update_seq: UpdateSeq::from_raw(seq), offset, bytes: vec![7; bytes as usize] })
+}
+
+fn mk_signature(statement: &[u8]) -> SignatureBytes {
+    let mut signature = [0; 64];
+    signature[..32].copy_from_slice(Digest::of(statement).as_bytes());
+    signature[32..].copy_from_slice(Digest::of(statement).as_bytes());
+    signature
+}
+
+fn mk_stamp(version: u64) -> Stamp {
+    let digest = Digest::of(&version.to_be_bytes());
+    Stamp { version: Version::from_raw(version).expect("not zero"), digest }
+}
+
+fn mk_host() -> HostId {
+    HostId::new(Uuid::from_u128(42))
+}
+
+fn mk_authority() -> Authority {
+    Authority { id: AuthorityId::new(Uuid::from_u128(1)), epoch: AuthorityEpoch::from_raw(3) }
+}
+
+fn mk_limits() -> SessionLimits {
+    crate::gateway::Config::standard(vec![]).limits
+}
+
+fn mk_ack() -> HelloAck {
+    HelloAck {
+        protocol: 1,
+        session_epoch: SessionEpoch::from_raw(7),
+        authority: mk_authority(),
+        liveness_interval_ms: 15_000,
+        limits: mk_limits(),
+        gateways: vec![],
+    }
+}

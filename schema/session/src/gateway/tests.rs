@@ -1,0 +1,719 @@
+#![expect(clippy::wildcard_enum_match_arm, reason = "what a test does not expect fails it, whatever it is")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdfast_model::desired::{Component, Stamp};
+use holdfast_model::digest::Digest;
+use holdfast_model::ids::AuthorityId;
+use holdfast_model::numbers::{AuthorityEpoch, SessionEpoch, UpdateSeq, Version};
+use holdfast_model::statement::{Authority, OutcomeKind};
+use holdfast_wire::code::{DirectiveCode, FaultCode, RefusalCode};
+use holdfast_wire::decode;
+use holdfast_wire::frame::Deframer;
+use holdfast_wire::limits::{BODY_BYTES_MAX, CHUNK_BYTES_MAX, FRAME_BYTES_MAX, UPDATES_IN_FLIGHT_MAX};
+use holdfast_wire::message::{Drain, Hello, Inventory, Kind, Liveness, Message, OutcomeReport, Update, UpdateContent};
+use holdfast_wire::negotiate::{ProtocolRange, SPOKEN};
+use uuid::Uuid;
+
+use super::*;
+use crate::limits::FAULTS_MAX;
+use crate::time::Instant;
+
+const POLICY: Component = Component::Policy;
+
+#[test]
+fn a01_anything_but_a_hello_first_is_refused_and_so_is_a_second_hello() {
+    let mut door = Door::new();
+    door.say(Message::Liveness(Liveness { counter: 1 }));
+    assert_eq!(door.refusal(), Some(RefusalCode::WrongFirstMessage));
+    assert!(door.session.is_closed());
+
+    let mut door = Door::open();
+    door.say(Message::Hello(mk_hello(vec![])));
+    assert_eq!(door.refusal(), Some(RefusalCode::DuplicateHello));
+    assert_eq!(door.events(), [Event::Closed(CloseCause::Ours(RefusalCode::DuplicateHello))]);
+}
+
+#[test]
+fn a01_a_message_of_the_gateways_own_side_is_refused() {
+    let mut door = Door::open();
+    door.say(Message::Directive(holdfast_wire::message::Directive {
+        code: DirectiveCode::Reconnect,
+        argument: vec![],
+    }));
+    assert_eq!(door.refusal(), Some(RefusalCode::WrongDirection));
+}
+
+#[test]
+fn a02_the_answer_to_hello_comes_first_and_carries_the_parameters() {
+    let mut door = Door::new();
+    door.say(Message::Hello(mk_hello(vec![])));
+    assert!(matches!(door.events().as_slice(), [Event::Hello(_)]));
+    assert_eq!(door.written(), [], "nothing before the shell admitted it");
+    door.session.handle_admitted(mk_admission(), door.now);
+    let written = door.written();
+    let [Message::HelloAck(ack)] = written.as_slice() else { panic!("{written:?}") };
+    assert_eq!(ack.liveness_interval_ms, 15_000);
+    assert_eq!(ack.session_epoch, SessionEpoch::from_raw(7));
+    assert_eq!(ack.gateways, ["gateway-a:7443"]);
+}
+
+#[test]
+fn a02_a_peer_without_hello_or_an_admission_that_does_not_come_ends_after_30_s() {
+    let mut door = Door::new();
+    assert_eq!(door.session.poll_timeout(door.now), Some((Instant::from_millis(30_000), "no hello")));
+    door.wait(Duration::from_millis(29_999));
+    assert!(!door.session.is_closed());
+    door.wait(Duration::from_millis(1));
+    assert_eq!(door.refusal(), Some(RefusalCode::HelloTimeout));
+
+    let mut door = Door::new();
+    door.say(Message::Hello(mk_hello(vec![])));
+    door.wait(Duration::from_secs(30));
+    assert_eq!(door.refusal(), Some(RefusalCode::AuthorityAway));
+}
+
+#[test]
+fn g03_a_peer_that_shares_no_protocol_is_told_so() {
+    let mut door = Door::new();
+    door.say(Message::Hello(Hello { protocols: ProtocolRange { min: 2, max: 9 }, ..mk_hello(vec![]) }));
+    assert_eq!(door.refusal(), Some(RefusalCode::NoCommonProtocol));
+}
+
+#[test]
+fn a03_a_snapshot_of_every_component_follows_whatever_hello_claims() {
+    let claims = [vec![], vec![(POLICY, mk_stamp(3))], vec![(POLICY, mk_stamp(5))], vec![(POLICY, mk_stamp(999))]];
+    for claim in claims {
+        let mut door = Door::open_with(claim);
+        assert_eq!(door.written(), []);
+        let wants = door.wants();
+        let wanted: Vec<Component> = wants.iter().map(|want| want.component).collect();
+        assert_eq!(wanted, Component::ALL);
+        assert!(wants.iter().all(|want| want.tip.is_none() && want.snapshot));
+        for component in Component::ALL {
+            // A delta is offered, and there is nothing that it could start from.
+            door.answer(component, mk_whole(5, Some(mk_offer(5, 10))));
+        }
+        let updates = door.updates();
+        assert_eq!(updates.len(), 4);
+        assert!(updates.iter().all(|update| matches!(update.content, UpdateContent::Snapshot { .. })));
+        let sent = door.events();
+        assert!(
+            sent.iter().all(|event| matches!(event, Event::Sent { cause: Cause::Connect, form: Form::Snapshot, .. }))
+        );
+    }
+}
+
+#[test]
+fn a05_a_new_session_knows_nothing_of_an_old_ones_tip() {
+    let mut door = Door::synced(5);
+    assert_eq!(door.session.tip_version(POLICY), Some(mk_version(5)));
+    door.session.handle_lost();
+    assert_eq!(door.session.tip_version(POLICY), None);
+    door.session.handle_hint(POLICY);
+    assert_eq!((door.written(), door.wants()), (vec![], vec![]), "nothing goes on after the end");
+
+    let mut next = Door::open();
+    next.written();
+    assert!(next.wants().iter().all(|want| want.tip.is_none()));
+}
+
+#[test]
+fn a06_renders_while_the_reader_lags_become_one_delta_from_the_tip() {
+    let mut door = Door::synced(5);
+    for _ in 6..=10 {
+        door.session.handle_hint(POLICY);
+    }
+    assert_eq!(door.written(), []);
+    assert_eq!(door.wants(), [Want { component: POLICY, tip: Some(mk_stamp(5)), snapshot: false }]);
+    // Published while the shell reads: exactly one more question.
+    door.session.handle_hint(POLICY);
+    door.session.handle_hint(POLICY);
+    door.answer(POLICY, mk_whole(10, Some(mk_offer(5, 10))));
+    let updates = door.updates();
+    let [Update { stamp, content: UpdateContent::Delta { base, .. }, .. }] = updates.as_slice() else {
+        panic!("{updates:?}")
+    };
+    assert_eq!((*base, *stamp), (mk_stamp(5), mk_stamp(10)));
+    assert_eq!(door.wants(), [Want { component: POLICY, tip: Some(mk_stamp(10)), snapshot: false }]);
+    door.answer(POLICY, Answer::Unchanged);
+    assert_eq!((door.written(), door.wants()), (vec![], vec![]));
+}
+
+#[test]
+fn a07_updates_do_not_wait_for_outcomes_until_the_window_is_full() {
+    let mut door = Door::synced(1);
+    let mut version = 1;
+    while version < 200 {
+        door.session.handle_hint(POLICY);
+        door.written();
+        if door.wants().is_empty() {
+            break;
+        }
+        version += 1;
+        door.answer(POLICY, mk_whole(version, Some(mk_offer(version - 1, 10))));
+        assert_eq!(door.updates().len(), 1);
+    }
+    assert_eq!(version, 1 + UPDATES_IN_FLIGHT_MAX as u64);
+    door.outcome(POLICY, 5, 2, OutcomeKind::Applied);
+    door.written();
+    assert_eq!(door.wants().len(), 1, "an outcome makes room");
+}
+
+#[test]
+fn b07_a_compare_marks_only_what_is_above_the_tip() {
+    let mut door = Door::synced(5);
+    door.session.handle_compare(POLICY, mk_version(5));
+    door.session.handle_compare(POLICY, mk_version(4));
+    assert_eq!((door.written(), door.wants()), (vec![], vec![]));
+    door.session.handle_compare(POLICY, mk_version(6));
+    door.written();
+    assert_eq!(door.wants().len(), 1);
+}
+
+#[test]
+fn h18_an_equal_digest_sends_only_the_version() {
+    let mut door = Door::synced(5);
+    door.session.handle_hint(POLICY);
+    door.written();
+    door.wants();
+    let stamp = Stamp { version: mk_version(6), ..mk_stamp(5) };
+    door.answer(POLICY, Answer::Current { stamp, signature: [1; 64], supply: Supply::SameDigest });
+    let updates = door.updates();
+    assert!(
+        matches!(updates.as_slice(), [Update { content: UpdateContent::VersionOnly, stamp: sent, .. }] if *sent == stamp)
+    );
+}
+
+#[test]
+fn a_delta_above_half_of_the_snapshot_or_from_another_base_or_of_another_component_travels_whole() {
+    let half = mk_body(0).len() / 2;
+    for (component, offer) in [
+        (POLICY, DeltaOffer { changes: vec![0; half + 1].into(), ..mk_offer(5, 0) }),
+        (POLICY, mk_offer(4, 10)),
+        (Component::Settings, mk_offer(5, 10)),
+    ] {
+        let mut door = Door::synced(5);
+        door.session.handle_hint(component);
+        door.written();
+        door.wants();
+        door.answer(component, mk_whole(6, Some(offer)));
+        let updates = door.updates();
+        assert!(matches!(updates.as_slice(), [Update { content: UpdateContent::Snapshot { .. }, .. }]), "{component}");
+    }
+}
+
+#[test]
+fn answers_that_contradict_the_question_are_refused_and_nothing_is_written() {
+    let mut door = Door::synced(5);
+    assert_eq!(door.try_answer(POLICY, Answer::Unchanged), Err(AnswerError::NotAsked { component: POLICY }));
+    let other = Answer::Current {
+        stamp: Stamp { digest: mk_stamp(9).digest, ..mk_stamp(5) },
+        signature: [0; 64],
+        supply: mk_supply(5, None),
+    };
+    let (tip, answered) = (mk_version(5), mk_version(4));
+    let no_body = Answer::Current { stamp: mk_stamp(6), signature: [0; 64], supply: Supply::SameDigest };
+    for (answer, error) in [
+        (mk_whole(4, None), AnswerError::Backward { component: POLICY, tip, answered }),
+        (other, AnswerError::OtherContent { component: POLICY, version: tip }),
+        (no_body, AnswerError::NoBody { component: POLICY }),
+    ] {
+        door.session.handle_hint(POLICY);
+        door.written();
+        assert_eq!(door.wants().len(), 1);
+        assert_eq!(door.try_answer(POLICY, answer), Err(error));
+        assert_eq!(door.written(), []);
+    }
+}
+
+#[test]
+fn what_could_not_be_read_is_asked_again_after_a_second() {
+    let mut door = Door::synced(5);
+    door.session.handle_hint(POLICY);
+    door.written();
+    door.wants();
+    door.answer(POLICY, Answer::Unavailable);
+    assert_eq!((door.written(), door.wants()), (vec![], vec![]));
+    assert_eq!(door.session.poll_timeout(door.now).map(|(_, why)| why), Some("ask again"));
+    door.wait(Duration::from_secs(1));
+    door.written();
+    assert_eq!(door.wants().len(), 1);
+}
+
+#[test]
+fn a12_a_failure_is_answered_by_one_snapshot_of_the_current_version() {
+    let mut door = Door::synced(13);
+    door.push_delta(14);
+    door.outcome(POLICY, 5, 14, OutcomeKind::Failed);
+    door.written();
+    assert_eq!(door.wants(), [Want { component: POLICY, tip: Some(mk_stamp(14)), snapshot: true }]);
+    door.answer(POLICY, mk_whole(14, Some(mk_offer(14, 10))));
+    let updates = door.updates();
+    assert!(
+        matches!(updates.as_slice(), [Update { content: UpdateContent::Snapshot { .. }, stamp, .. }] if *stamp == mk_stamp(14))
+    );
+    assert!(door.events().iter().any(|event| matches!(event, Event::Sent { cause: Cause::Recovery, .. })));
+    door.outcome(POLICY, 6, 14, OutcomeKind::Applied);
+    assert_eq!((door.written(), door.wants()), (vec![], vec![]));
+    // And the next render is a delta again.
+    door.push_delta(15);
+}
+
+#[test]
+fn a13_failures_that_were_in_flight_before_the_recovery_are_recorded_only() {
+    let mut door = Door::synced(13);
+    for version in 14..=18 {
+        door.push_delta(version);
+    }
+    for (seq, version) in (5..).zip(14..=18) {
+        door.outcome(POLICY, seq, version, OutcomeKind::Failed);
+        door.written();
+    }
+    assert_eq!(door.wants().len(), 1, "one recovery for five failures");
+    door.answer(POLICY, mk_whole(18, None));
+    assert_eq!(door.updates().len(), 1);
+
+    // The same when the recovery is written between the failures.
+    let mut door = Door::synced(13);
+    door.push_delta(14);
+    door.push_delta(15);
+    door.outcome(POLICY, 5, 14, OutcomeKind::Failed);
+    door.written();
+    door.wants();
+    door.answer(POLICY, mk_whole(15, None));
+    door.updates();
+    door.outcome(POLICY, 6, 15, OutcomeKind::Failed);
+    assert_eq!((door.written(), door.wants()), (vec![], vec![]));
+    door.outcome(POLICY, 7, 15, OutcomeKind::Applied);
+    door.push_delta(16);
+}
+
+#[test]
+fn a14_a_recovery_that_fails_too_is_the_end_until_a_newer_version_which_travels_whole() {
+    let mut door = Door::synced(13);
+    door.push_delta(14);
+    door.outcome(POLICY, 5, 14, OutcomeKind::Failed);
+    door.recover(14);
+    door.outcome(POLICY, 6, 14, OutcomeKind::Failed);
+    door.session.handle_compare(POLICY, mk_version(14));
+    assert_eq!((door.written(), door.wants()), (vec![], vec![]), "no loop");
+    door.session.handle_hint(POLICY);
+    door.written();
+    assert_eq!(door.wants().len(), 1);
+    door.answer(POLICY, mk_whole(14, None));
+    assert_eq!(door.written(), [], "not even after a hint, while nothing is newer");
+
+    door.session.handle_hint(POLICY);
+    door.written();
+    assert_eq!(door.wants(), [Want { component: POLICY, tip: Some(mk_stamp(14)), snapshot: true }]);
+    door.answer(POLICY, mk_whole(15, Some(mk_offer(14, 10))));
+    let updates = door.updates();
+    assert!(matches!(updates.as_slice(), [Update { content: UpdateContent::Snapshot { .. }, .. }]), "{updates:?}");
+    // Its failure gets its own one recovery.
+    door.outcome(POLICY, 7, 15, OutcomeKind::Failed);
+    door.recover(15);
+    door.outcome(POLICY, 8, 15, OutcomeKind::Failed);
+    assert_eq!((door.written(), door.wants()), (vec![], vec![]));
+}
+
+#[test]
+fn a14_a_new_session_or_an_operator_starts_over() {
+    let mut door = Door::synced(13);
+    door.push_delta(14);
+    door.outcome(POLICY, 5, 14, OutcomeKind::Failed);
+    door.recover(14);
+    door.outcome(POLICY, 6, 14, OutcomeKind::Failed);
+    door.session.handle_resend(POLICY);
+    door.written();
+    assert!(door.wants().iter().all(|want| want.snapshot));
+    door.answer(POLICY, mk_whole(14, None));
+    assert_eq!(door.updates().len(), 1);
+    assert!(door.events().iter().any(|event| matches!(event, Event::Sent { cause: Cause::Resend, .. })));
+    door.outcome(POLICY, 7, 14, OutcomeKind::Failed);
+    assert_eq!((door.written(), door.wants()), (vec![], vec![]));
+}
+
+#[test]
+fn a_failed_first_snapshot_gets_one_recovery_too() {
+    let mut door = Door::synced(13);
+    door.outcome_again(POLICY, 1, 13, OutcomeKind::Failed);
+    assert_eq!((door.written(), door.wants()), (vec![], vec![]), "answered before: a fault, no recovery");
+
+    let mut door = Door::open();
+    door.written();
+    door.wants();
+    door.answer(POLICY, mk_whole(13, None));
+    door.updates();
+    door.outcome(POLICY, 1, 13, OutcomeKind::Failed);
+    door.recover(13);
+}
+
+#[test]
+fn a_local_override_is_an_outcome_and_not_a_failure() {
+    let mut door = Door::synced(13);
+    door.push_delta(14);
+    door.outcome(POLICY, 5, 14, OutcomeKind::RetainedLocalOverride);
+    assert_eq!((door.written(), door.wants()), (vec![], vec![]));
+    door.push_delta(15);
+}
+
+#[test]
+fn h13_outcomes_count_only_for_updates_of_this_session_exactly_once() {
+    let mut door = Door::synced(13);
+    door.push_delta(14);
+    let fault = |door: &mut Door, report: OutcomeReport| {
+        door.say(Message::Outcome(report));
+        let written = door.written();
+        let [Message::Fault(fault)] = written.as_slice() else { panic!("{written:?}") };
+        let events = door.events();
+        assert!(matches!(events.as_slice(), [Event::Fault { origin: FaultOrigin::Seen, .. }]), "{events:?}");
+        fault.code
+    };
+    let right = mk_outcome(POLICY, 5, 14, OutcomeKind::Applied);
+    let unsent = OutcomeReport { update_seq: UpdateSeq::from_raw(999), ..right.clone() };
+    assert_eq!(fault(&mut door, unsent), FaultCode::OutcomeUnmatched);
+    let other_version = mk_outcome(POLICY, 5, 999, OutcomeKind::Applied);
+    assert_eq!(fault(&mut door, other_version), FaultCode::OutcomeMismatch);
+    let other_component = OutcomeReport { component: Component::Settings, ..right.clone() };
+    assert_eq!(fault(&mut door, other_component), FaultCode::OutcomeMismatch);
+    let contradiction = OutcomeReport { applied: Some(mk_stamp(13)), ..right.clone() };
+    assert_eq!(fault(&mut door, contradiction), FaultCode::OutcomeContradiction);
+    door.say(Message::Outcome(right.clone()));
+    assert_eq!(door.events(), [Event::Outcome(Box::new(right.clone()))]);
+    assert_eq!(fault(&mut door, right), FaultCode::OutcomeUnmatched);
+    door.session.handle_forged_outcome(UpdateSeq::from_raw(5));
+    assert!(matches!(door.written().as_slice(), [Message::Fault(fault)] if fault.code == FaultCode::BadSignature));
+}
+
+#[test]
+fn a_peer_that_only_makes_faults_is_ended() {
+    let mut door = Door::open();
+    for _ in 0..FAULTS_MAX {
+        door.say(Message::Unknown(4_000));
+        assert!(matches!(door.events().as_slice(), [Event::Fault { code: FaultCode::UnknownKind, .. }]));
+    }
+    assert!(door.session.is_open());
+    door.say(Message::Unknown(4_000));
+    assert_eq!(door.refusal(), Some(RefusalCode::TooManyFaults));
+}
+
+#[test]
+fn h09_a_reader_that_stopped_costs_a_mark_and_no_question() {
+    let mut door = Door::synced(5);
+    for component in Component::ALL {
+        (0..10_000).for_each(|_| door.session.handle_hint(component));
+    }
+    assert_eq!(door.wants(), [], "nothing is read before the socket has room");
+    door.written();
+    assert_eq!(door.wants().len(), 4);
+    // One answer each waits for the socket; whatever is hinted meanwhile is one more question after it.
+    for component in Component::ALL {
+        door.answer(component, mk_whole(6, None));
+        (0..10_000).for_each(|_| door.session.handle_hint(component));
+        door.session.handle_compare(component, mk_version(6));
+    }
+    assert_eq!(door.wants(), []);
+    assert_eq!(door.updates().len(), 4);
+    assert_eq!(door.wants().len(), 4);
+}
+
+#[test]
+fn h10_control_goes_between_the_chunks_of_a_large_body_and_liveness_goes_first() {
+    let mut door = Door::open();
+    door.written();
+    door.wants();
+    let body: Arc<[u8]> = vec![3; 3 * CHUNK_BYTES_MAX + 1].into();
+    let supply = Supply::Whole { body, delta: None };
+    door.answer(POLICY, Answer::Current { stamp: mk_stamp(1), signature: [0; 64], supply });
+    assert_eq!(door.next_kind(), Some(Kind::Update));
+    assert_eq!(door.next_kind(), Some(Kind::Chunk));
+    door.session.handle_directive(DirectiveCode::Reconnect);
+    door.wait(Duration::from_secs(18));
+    assert_eq!(door.next_kind(), Some(Kind::Liveness));
+    assert_eq!(door.next_kind(), Some(Kind::Directive));
+    door.answer(Component::Settings, mk_whole(1, None));
+    let rest: Vec<Kind> = std::iter::from_fn(|| door.next_kind()).collect();
+    assert_eq!(rest, [Kind::Chunk, Kind::Chunk, Kind::Chunk, Kind::Update, Kind::Chunk], "and bodies are not mixed");
+}
+
+#[test]
+fn g07_a_body_above_the_limit_is_named_and_the_other_components_go_on() {
+    let mut door = Door::open();
+    door.written();
+    door.wants();
+    let body: Arc<[u8]> = vec![0; BODY_BYTES_MAX + 1].into();
+    let bytes = body.len();
+    let supply = Supply::Whole { body, delta: None };
+    door.answer(POLICY, Answer::Current { stamp: mk_stamp(1), signature: [0; 64], supply });
+    assert_eq!(door.events(), [Event::Undeliverable { component: POLICY, stamp: mk_stamp(1), bytes }]);
+    door.answer(Component::Settings, mk_whole(1, None));
+    assert_eq!(door.updates().len(), 1);
+    door.session.handle_hint(POLICY);
+    door.written();
+    assert_eq!(door.wants().len(), 1, "a newer version is looked at");
+}
+
+#[test]
+fn a_host_without_a_first_render_waits_for_a_hint() {
+    let mut door = Door::open();
+    door.written();
+    door.wants();
+    Component::ALL.iter().for_each(|component| door.answer(*component, Answer::Unchanged));
+    assert_eq!((door.written(), door.wants()), (vec![], vec![]));
+    door.session.handle_hint(POLICY);
+    door.written();
+    assert_eq!(door.wants(), [Want { component: POLICY, tip: None, snapshot: true }]);
+}
+
+#[test]
+fn silence_for_45_s_ends_the_session_and_any_message_puts_it_off() {
+    let mut door = Door::open();
+    for _ in 0..10 {
+        door.wait(Duration::from_secs(40));
+        door.say(Message::Liveness(Liveness { counter: 1 }));
+    }
+    assert!(door.session.is_open());
+    door.wait(Duration::from_secs(45));
+    assert_eq!(door.refusal(), Some(RefusalCode::LivenessLost));
+}
+
+#[test]
+fn a17_the_loser_of_two_sessions_is_told_why() {
+    let mut door = Door::open();
+    door.session.handle_close(RefusalCode::Superseded, "");
+    assert_eq!(door.refusal(), Some(RefusalCode::Superseded));
+    assert_eq!(door.written(), []);
+}
+
+#[test]
+fn a_drained_agent_is_told_when_to_leave_and_ended_if_it_does_not() {
+    let mut door = Door::synced(5);
+    let drain = Drain { reconnect_after_ms: 5_000, gateways: vec!["gateway-b:7443".to_owned()] };
+    door.session.handle_drain(drain.clone(), door.now);
+    assert_eq!(door.written(), [Message::Drain(drain)]);
+    door.push_delta(6);
+    door.wait(Duration::from_secs(15));
+    assert_eq!(door.refusal(), Some(RefusalCode::Draining));
+}
+
+#[test]
+fn an_inventory_and_the_agents_own_words_reach_the_shell() {
+    let mut door = Door::open();
+    let inventory = Inventory { hostname: "web-1".to_owned(), ..Inventory::default() };
+    door.say(Message::Inventory(inventory.clone()));
+    assert_eq!(door.events(), [Event::Inventory(Box::new(inventory))]);
+    door.say(Message::Refusal(holdfast_wire::message::Refusal {
+        code: RefusalCode::WrongAuthority,
+        retry_after_ms: 0,
+        detail: String::new(),
+    }));
+    assert_eq!(door.events(), [Event::Closed(CloseCause::Theirs(RefusalCode::WrongAuthority))]);
+}
+
+/// A session with a hand clock, and what came out of it.
+struct Door {
+    session: Session,
+    now: Instant,
+    sent: Vec<Event>,
+    wants: Vec<Want>,
+}
+
+impl Door {
+    fn new() -> Self {
+        let config = Config::standard(vec!["gateway-a:7443".to_owned()]);
+        let now = Instant::default();
+        Self { session: Session::new(config, 11, now), now, sent: Vec::new(), wants: Vec::new() }
+    }
+
+    fn open() -> Self {
+        Self::open_with(vec![])
+    }
+
+    fn open_with(applied: Vec<(Component, Stamp)>) -> Self {
+        let mut door = Self::new();
+        door.say(Message::Hello(mk_hello(applied)));
+        door.session.handle_admitted(mk_admission(), door.now);
+        assert_eq!(door.next_kind(), Some(Kind::HelloAck));
+        door.events();
+        door
+    }
+
+    /// Every component at one version, and answered.
+    fn synced(version: u64) -> Self {
+        let mut door = Self::open();
+        door.written();
+        assert_eq!(door.wants().len(), 4);
+        for component in Component::ALL {
+            door.answer(component, mk_whole(version, None));
+        }
+        assert_eq!(door.updates().len(), 4);
+        for (seq, component) in (1..).zip(Component::ALL) {
+            door.outcome(component, seq, version, OutcomeKind::Applied);
+        }
+        door
+    }
+
+    fn say(&mut self, message: Message) {
+        self.session.handle_message(message, self.now);
+    }
+
+    fn wait(&mut self, wait: Duration) {
+        self.now = self.now.plus(wait);
+        self.session.handle_timeout(self.now);
+    }
+
+    fn next_message(&mut self) -> Option<Message> {
+        let mut bytes = Vec::new();
+        let kind = self.session.poll_transmit(self.now, &mut bytes).expect("legal frames");
+        kind.map(|_| mk_message(&bytes))
+    }
+
+    fn next_kind(&mut self) -> Option<Kind> {
+        self.next_message().and_then(|message| Kind::from_number(message.kind_number()))
+    }
+
+    fn written(&mut self) -> Vec<Message> {
+        std::iter::from_fn(|| self.next_message()).collect()
+    }
+
+    /// The updates among what was written; every snapshot is followed by its chunks.
+    fn updates(&mut self) -> Vec<Update> {
+        let mut updates: Vec<Update> = Vec::new();
+        for message in self.written() {
+            match message {
+                Message::Update(update) => updates.push(update),
+                Message::Chunk(chunk) => assert_eq!(Some(chunk.update_seq), updates.last().map(|last| last.update_seq)),
+                other => panic!("{other:?}"),
+            }
+        }
+        updates
+    }
+
+    fn drain(&mut self) {
+        while let Some(event) = self.session.poll_event() {
+            match event {
+                Event::Want(want) => self.wants.push(want),
+                other => self.sent.push(other),
+            }
+        }
+    }
+
+    fn wants(&mut self) -> Vec<Want> {
+        self.drain();
+        std::mem::take(&mut self.wants)
+    }
+
+    fn events(&mut self) -> Vec<Event> {
+        self.drain();
+        std::mem::take(&mut self.sent)
+    }
+
+    fn refusal(&mut self) -> Option<RefusalCode> {
+        match self.written().as_slice() {
+            [Message::Refusal(refusal)] => Some(refusal.code),
+            _ => None,
+        }
+    }
+
+    fn try_answer(&mut self, component: Component, answer: Answer) -> Result<(), AnswerError> {
+        self.session.handle_answer(component, answer, self.now)
+    }
+
+    fn answer(&mut self, component: Component, answer: Answer) {
+        self.try_answer(component, answer).expect("an answer that was asked for");
+    }
+
+    fn push_delta(&mut self, version: u64) {
+        self.session.handle_hint(POLICY);
+        self.written();
+        let wants = self.wants();
+        let [Want { tip: Some(tip), snapshot: false, .. }] = wants.as_slice() else { panic!("{wants:?}") };
+        self.answer(POLICY, mk_whole(version, Some(mk_offer(tip.version.raw(), 10))));
+        let updates = self.updates();
+        assert!(matches!(updates.as_slice(), [Update { content: UpdateContent::Delta { .. }, .. }]), "{updates:?}");
+        self.events();
+    }
+
+    fn recover(&mut self, version: u64) {
+        self.written();
+        let wants = self.wants();
+        assert!(matches!(wants.as_slice(), [Want { snapshot: true, .. }]), "{wants:?}");
+        self.answer(POLICY, mk_whole(version, None));
+        assert_eq!(self.updates().len(), 1);
+        self.events();
+    }
+
+    fn outcome(&mut self, component: Component, seq: u64, version: u64, kind: OutcomeKind) {
+        self.events();
+        self.outcome_again(component, seq, version, kind);
+        let events = self.events();
+        assert!(matches!(events.as_slice(), [Event::Outcome(_)]), "{events:?}");
+    }
+
+    fn outcome_again(&mut self, component: Component, seq: u64, version: u64, kind: OutcomeKind) {
+        self.say(Message::Outcome(mk_outcome(component, seq, version, kind)));
+        self.written();
+    }
+}
+
+fn mk_message(bytes: &[u8]) -> Message {
+    let mut deframer = Deframer::new(FRAME_BYTES_MAX);
+    deframer.push(bytes);
+    let frame = deframer.poll_frame().expect("a frame").expect("a whole one");
+    assert!(deframer.is_between_frames());
+    decode(&frame).expect("a message")
+}
+
+fn mk_outcome(component: Component, seq: u64, version: u64, kind: OutcomeKind) -> OutcomeReport {
+    OutcomeReport {
+        update_seq: UpdateSeq::from_raw(seq),
+        component,
+        kind,
+        wanted: mk_stamp(version),
+        applied: (kind == OutcomeKind::Applied).then(|| mk_stamp(version)),
+        conditions: vec![],
+        signature: [0; 64],
+    }
+}
+
+fn mk_version(raw: u64) -> Version {
+    Version::from_raw(raw).expect("not zero")
+}
+
+fn mk_stamp(version: u64) -> Stamp {
+    Stamp { version: mk_version(version), digest: Digest::of(&version.to_be_bytes()) }
+}
+
+fn mk_body(version: u64) -> Arc<[u8]> {
+    version.to_be_bytes().repeat(50).into()
+}
+
+fn mk_offer(base: u64, bytes: usize) -> DeltaOffer {
+    DeltaOffer { base: mk_stamp(base).digest, changes: vec![0; bytes].into() }
+}
+
+fn mk_supply(version: u64, delta: Option<DeltaOffer>) -> Supply {
+    Supply::Whole { body: mk_body(version), delta }
+}
+
+fn mk_whole(version: u64, delta: Option<DeltaOffer>) -> Answer {
+    Answer::Current { stamp: mk_stamp(version), signature: [1; 64], supply: mk_supply(version, delta) }
+}
+
+fn mk_hello(applied: Vec<(Component, Stamp)>) -> Hello {
+    Hello {
+        protocols: SPOKEN,
+        agent_version: "0.1.0".to_owned(),
+        boot_id: Uuid::nil(),
+        applied,
+        capabilities: vec![],
+        inventory: Inventory::default(),
+    }
+}
+
+fn mk_admission() -> Admission {
+    let authority = Authority { id: AuthorityId::new(Uuid::from_u128(1)), epoch: AuthorityEpoch::from_raw(1) };
+    Admission { session_epoch: SessionEpoch::from_raw(7), authority }
+}

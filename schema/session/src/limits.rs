@@ -1,0 +1,42 @@
+//! The caps and times of the machines.
+
+use std::time::Duration;
+
+use holdfast_model::desired::Component;
+use holdfast_wire::limits::UPDATES_IN_FLIGHT_MAX;
+
+/// How long either side waits for the other's first message.
+pub const HELLO_TIMEOUT: Duration = Duration::from_secs(30);
+/// How often a side says that it is there, before jitter.
+pub const LIVENESS_INTERVAL: Duration = Duration::from_secs(15);
+/// The jitter around it, in percent either way.
+pub const LIVENESS_JITTER_PERCENT: u64 = 20;
+/// After so many intervals of silence the other side is dead: 45 s at the default.
+pub const LIVENESS_DEAD_INTERVALS: u32 = 3;
+/// The shortest interval that an agent accepts from a gateway.
+pub const LIVENESS_INTERVAL_MIN: Duration = Duration::from_millis(100);
+/// The longest one: ten times the default.
+pub const LIVENESS_INTERVAL_MAX: Duration = Duration::from_secs(150);
+
+/// The window of the first retry.
+pub const BACKOFF_BASE: Duration = Duration::from_secs(1);
+/// The largest window.
+pub const BACKOFF_CAP: Duration = Duration::from_secs(5 * 60);
+/// A session that was open for so long was healthy: longer than silence can go unseen.
+pub const HEALTHY_AFTER: Duration = Duration::from_secs(45);
+/// An agent never waits longer than this on a gateway's word.
+pub const RETRY_AFTER_MAX: Duration = Duration::from_secs(15 * 60);
+
+/// How long a gateway half waits before it asks its shell again for what could not be read.
+pub const ASK_AGAIN: Duration = Duration::from_secs(1);
+/// How long a drained session may stay after the moment that it was given.
+pub const DRAIN_GRACE: Duration = Duration::from_secs(10);
+
+/// Faults that a session survives; a peer that makes more is ended.
+pub const FAULTS_MAX: usize = 64;
+/// Fault messages that wait to be written; more are counted and not sent.
+pub const FAULTS_QUEUED_MAX: usize = 8;
+/// Directives that wait to be written.
+pub const DIRECTIVES_QUEUED_MAX: usize = 8;
+/// Events that wait for the shell. One message makes at most two, so a shell that drains after each never meets this.
+pub const EVENTS_MAX: usize = 2 * UPDATES_IN_FLIGHT_MAX + 4 * Component::ALL.len();
