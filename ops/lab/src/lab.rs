@@ -192,11 +192,16 @@ impl Lab {
         self.record.host(name).ok_or_else(|| Error::UnknownHost { name: name.to_owned() })
     }
 
+    /// The host that has an address.
+    #[must_use]
+    pub fn host_at(&self, address: IpAddr) -> Option<&Host> {
+        self.record.hosts.iter().find(|host| host.addresses.contains(&address))
+    }
+
     /// The namespace that answers for an address: a host's, or the outside.
     #[must_use]
     pub fn namespace_of(&self, address: IpAddr) -> &str {
-        let owner = self.record.hosts.iter().find(|host| host.addresses.contains(&address));
-        owner.map_or(&self.record.outside, |host| &host.namespace)
+        self.host_at(address).map_or(&self.record.outside, |host| &host.namespace)
     }
 
     /// Writes down which process is the agent of a host, or that there is none.

@@ -12,6 +12,7 @@ pub mod command;
 pub mod flow;
 pub mod lab;
 pub mod netns;
+pub mod packets;
 pub mod party;
 pub mod plan;
 pub mod prober;
