@@ -16,6 +16,7 @@ pub mod packets;
 pub mod party;
 pub mod plan;
 pub mod prober;
+pub mod publish;
 pub mod record;
 pub mod topology;
 pub mod verify;

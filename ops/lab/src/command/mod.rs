@@ -6,6 +6,7 @@ pub mod exec;
 pub mod hosts;
 pub mod output;
 pub mod probe;
+pub mod publish;
 pub mod up;
 pub mod verify;
 
@@ -44,6 +45,8 @@ pub enum Command {
     /// Sends and answers probes in the namespace that it is started in, as its parent says on stdin.
     #[command(hide = true)]
     Prober,
+    /// Carries ports of the control plane's namespace to this machine's loopback, until it is ended.
+    Publish(publish::Args),
     /// Starts the agents of hosts.
     Start(exec::StartArgs),
     /// Ends the agents of hosts.
@@ -64,6 +67,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Hosts(args) => hosts::run(&lab, &args).map_err(Into::into),
         Command::Probe(args) => probe::run(&lab, &args).map_err(Into::into),
         Command::Prober => prober::serve().map(|()| ExitCode::SUCCESS).map_err(Into::into),
+        Command::Publish(args) => publish::run(&lab, &args).map_err(Into::into),
         Command::Start(args) => exec::start(&lab, &args).map_err(Into::into),
         Command::Stop(args) => exec::stop(&lab, &args).map_err(Into::into),
         Command::Up(args) => up::up(&lab, &args).map_err(Into::into),

@@ -17,7 +17,7 @@ use tokio::net::{TcpSocket, UdpSocket};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::pending::{Key, Pending, Verdict};
+use super::pending::{Key, Pending, Verdict, Waiting};
 use super::ports::Ports;
 use super::raw::{self, RawSockets};
 use super::{Answer, Listen, Outcome, Patience, Probe, Reply, Request};
@@ -188,12 +188,8 @@ impl Helper {
         socket.bind(&SocketAddr::new(probe.source, 0).into())?;
         let socket = TcpSocket::from_std_stream(socket.into());
         let mut waiting = self.pending.wait_for(Self::key(probe, socket.local_addr()?.port()));
-        let connected = timeout(deadline, socket.connect(SocketAddr::new(probe.destination, port))).await;
-        match connected {
-            Ok(Ok(_stream)) => Ok(Attempt::Passed),
-            Ok(Err(error)) => refused(error, &mut waiting, probe.destination).await,
-            Err(_elapsed) => Ok(Attempt::Unanswered),
-        }
+        let connect = async { socket.connect(SocketAddr::new(probe.destination, port)).await.map(drop) };
+        settle(deadline, connect, &mut waiting, probe.destination).await
     }
 
     async fn try_udp(&self, probe: &Probe, port: u16, deadline: Duration) -> io::Result<Attempt> {
@@ -212,11 +208,7 @@ impl Helper {
                 }
             }
         };
-        match timeout(deadline, exchange).await {
-            Ok(Ok(())) => Ok(Attempt::Passed),
-            Ok(Err(error)) => refused(error, &mut waiting, probe.destination).await,
-            Err(_elapsed) => Ok(Attempt::Unanswered),
-        }
+        settle(deadline, exchange, &mut waiting, probe.destination).await
     }
 
     async fn try_raw(&self, probe: &Probe, deadline: Duration) -> io::Result<Attempt> {
@@ -239,8 +231,29 @@ impl Helper {
     }
 }
 
+/// Waits for what a socket of TCP or UDP makes of a probe. Some refusals never reach the socket, which goes on trying: those are heard by ICMP.
+async fn settle(
+    deadline: Duration,
+    exchange: impl Future<Output = io::Result<()>>,
+    waiting: &mut Waiting,
+    remote: IpAddr,
+) -> io::Result<Attempt> {
+    let first = async {
+        tokio::select! {
+            biased;
+            done = exchange => done.map(|()| Attempt::Passed),
+            Some(Verdict::Refused(by)) = waiting.verdict() => Ok(Attempt::Refused(by)),
+        }
+    };
+    match timeout(deadline, first).await {
+        Ok(Ok(attempt)) => Ok(attempt),
+        Ok(Err(error)) => refused(error, waiting, remote).await,
+        Err(_elapsed) => Ok(Attempt::Unanswered),
+    }
+}
+
 /// What an error of the kernel says of a probe: a drop in our own output hook, a refusal from outside, or that it could not be sent.
-async fn refused(error: io::Error, waiting: &mut super::pending::Waiting, remote: IpAddr) -> io::Result<Attempt> {
+async fn refused(error: io::Error, waiting: &mut Waiting, remote: IpAddr) -> io::Result<Attempt> {
     if error.raw_os_error() == Some(libc::EPERM) {
         return Ok(Attempt::Unanswered);
     }
