@@ -1,3 +1,5 @@
+//! The gateway half by the cases of the reference tables, with a hand clock.
+
 #![expect(clippy::wildcard_enum_match_arm, reason = "what a test does not expect fails it, whatever it is")]
 
 use std::sync::Arc;
