@@ -19,7 +19,7 @@ use hyper_util::service::TowerToHyperService;
 use rustls_pki_types::CertificateDer;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 /// How long a client may take to send the head of a request.
@@ -65,7 +65,9 @@ pub async fn serve_https(
     let mut open = JoinSet::new();
     loop {
         // Reaps what ended, so that the set does not grow with every connection ever made.
-        while open.try_join_next().is_some() {}
+        while let Some(ended) = open.try_join_next() {
+            note_panic(ended);
+        }
         let admitted = tokio::select! {
             () = shutdown.cancelled() => break,
             admitted = admit(&listener, &connections, &handshakes) => admitted,
@@ -75,9 +77,23 @@ pub async fn serve_https(
         }
     }
     drop(listener);
-    let drained = async { while open.join_next().await.is_some() {} };
+    let drained = async {
+        while let Some(ended) = open.join_next().await {
+            note_panic(ended);
+        }
+    };
     if tokio::time::timeout(GRACE, drained).await.is_err() {
         tracing::warn!("requests still under way are cut off");
+    }
+}
+
+/// A panic of one connection ends that connection alone; it is counted beside those of the supervised tasks.
+fn note_panic(ended: Result<(), JoinError>) {
+    if let Err(error) = ended
+        && error.is_panic()
+    {
+        metrics::counter!("holdfast_task_panics_total", "task" => "https connection").increment(1);
+        tracing::error!(%error, "the task of an HTTPS connection panicked");
     }
 }
 

@@ -14,12 +14,14 @@ pub mod health;
 pub mod https;
 pub mod log;
 pub mod metrics;
+pub mod process;
 pub mod shutdown;
 pub mod tasks;
 
 pub use chain::Chain;
 pub use exit::Exit;
 pub use health::{Check, Health};
+pub use process::Process;
 pub use shutdown::Shutdown;
 pub use tasks::Tasks;
 

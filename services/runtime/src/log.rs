@@ -3,6 +3,7 @@
 //! - What a peer or an operator's document put into a field cannot forge a line or move a cursor: every control character
 //!   is escaped, in both formats.
 //! - JSON is the default where stderr is no terminal; each of its lines says which service and version wrote it.
+//! - A panic is logged too, with its place.
 //! - A filter that cannot be read stops the start.
 //!
 //! What is logged at which level is decided where it is logged; no credential is, at any level.
@@ -10,7 +11,9 @@
 use crate::Build;
 use crate::exit::{Exit, Fatal};
 use serde::{Deserialize, Serialize};
+use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::{self, IsTerminal as _, Write};
+use std::panic::PanicHookInfo;
 use std::str::FromStr;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::ParseError;
@@ -82,7 +85,21 @@ impl FromStr for LogFormat {
 /// [`Error::Filter`] for a filter that cannot be read, [`Error::Started`] for a second start.
 pub fn init(build: Build, filter: &str, format: LogFormat) -> Result<(), Error> {
     let dispatch = dispatch(build, filter, format, io::stderr)?;
-    dispatch.try_init().map_err(|_| Error::Started)
+    dispatch.try_init().map_err(|_| Error::Started)?;
+    std::panic::set_hook(Box::new(log_panic));
+    Ok(())
+}
+
+/// A panic is a line like any other, with its place; the usual hook would write raw text between JSON lines.
+fn log_panic(panic: &PanicHookInfo<'_>) {
+    let backtrace = Backtrace::capture();
+    let captured = backtrace.status() == BacktraceStatus::Captured;
+    tracing::error!(
+        panic = panic.payload_as_str().unwrap_or("a value that is no text"),
+        location = panic.location().map(tracing::field::display),
+        backtrace = captured.then(|| tracing::field::display(&backtrace)),
+        "panicked"
+    );
 }
 
 fn dispatch<W>(build: Build, filter: &str, format: LogFormat, to: W) -> Result<tracing::Dispatch, Error>
@@ -193,6 +210,19 @@ mod tests {
         let refused = dispatch(BUILD, "holdfast=loud", LogFormat::Text, io::sink).unwrap_err();
         assert!(matches!(&refused, Error::Filter { filter, .. } if filter == "holdfast=loud"));
         assert_eq!(refused.exit(), Exit::Config);
+    }
+
+    #[test]
+    fn panic_is_one_json_line_with_its_place() {
+        let text = capture(LogFormat::Json, "info", || {
+            let usual = std::panic::take_hook();
+            std::panic::set_hook(Box::new(log_panic));
+            assert!(std::panic::catch_unwind(|| panic!("out of\norder")).is_err());
+            std::panic::set_hook(usual);
+        });
+        let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(value["panic"], "out of\norder");
+        assert!(value["location"].as_str().unwrap().contains("log.rs:"), "{text}");
     }
 
     #[derive(Clone, Default)]

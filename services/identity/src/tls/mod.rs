@@ -18,6 +18,7 @@ pub use server::{Admission, HostPeer, ServerTls, agents_door, https_door, mutual
 pub use verify::RoleError;
 
 use rustls::crypto::CryptoProvider;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -44,6 +45,18 @@ pub enum Error {
 pub fn install_crypto_provider() {
     // An error means that one is installed already, which is `ring` too: the tree has no other.
     let _installed_before = rustls::crypto::ring::default_provider().install_default();
+}
+
+/// Whether a peer simply went away: killed, rebooted, or cut off without TLS's good-bye. It is a disconnect and no fault.
+#[must_use]
+pub fn is_hang_up(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::UnexpectedEof
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::BrokenPipe
+    )
 }
 
 fn provider() -> Arc<CryptoProvider> {

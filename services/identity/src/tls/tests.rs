@@ -200,6 +200,17 @@ async fn replaced_certificate_serves_the_next_handshake_and_live_connections_sta
     assert_ne!(client.get_ref().1.peer_certificates().unwrap().first(), Some(renewed.leaf()));
 }
 
+#[tokio::test]
+async fn peer_that_dies_without_a_good_bye_is_a_hang_up_and_a_refusal_is_none() {
+    let at = Estate::new();
+    let (server, client) = at.shake(at.door(), at.agent(AgentProtocol::Session)).await;
+    drop(client.unwrap());
+    let gone = server.unwrap().read_u8().await.unwrap_err();
+    assert!(is_hang_up(&gone), "{gone:?}");
+    let expired = at.host_credential(OffsetDateTime::now_utc() - Span::hours(25));
+    assert!(!is_hang_up(&at.refused_client(&expired).await));
+}
+
 #[tokio::test(start_paused = true)]
 async fn silent_peer_is_dropped_when_its_time_is_over() {
     let at = Estate::new();

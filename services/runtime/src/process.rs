@@ -1,0 +1,98 @@
+//! The beginning and the end that every service and the agent share.
+//!
+//! - Logs first, so that everything after is told; then signals, metrics and the admin listener; then the service's own tasks.
+//! - The end is always the same: asked, drained within a grace, or out of order with the task that caused it.
+//!
+//! What a process does between the two is its own.
+
+use crate::Build;
+use crate::admin::{self, Admin, Shown};
+use crate::exit::{Exit, Fatal};
+use crate::health::Health;
+use crate::log::{self, LogFormat};
+use crate::metrics::{self, Metrics};
+use crate::shutdown::{self, Shutdown};
+use crate::tasks::{self, Tasks};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// How long a process drains: under the 30 s that compose and Nomad are told to wait before they kill.
+pub const DRAIN_GRACE: Duration = Duration::from_secs(25);
+
+/// Why a process did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Logs.
+    #[error(transparent)]
+    Log(#[from] log::Error),
+    /// Signals.
+    #[error(transparent)]
+    Signals(#[from] shutdown::Error),
+    /// Metrics.
+    #[error(transparent)]
+    Metrics(#[from] metrics::Error),
+    /// The admin listener.
+    #[error(transparent)]
+    Admin(#[from] admin::Error),
+}
+
+impl Fatal for Error {
+    fn exit(&self) -> Exit {
+        match self {
+            Self::Log(error) => error.exit(),
+            Self::Admin(error) => error.exit(),
+            Self::Signals(_) | Self::Metrics(_) => Exit::Software,
+        }
+    }
+}
+
+/// A started process.
+#[derive(Debug)]
+pub struct Process {
+    /// Where its tasks are started; they obey [`Tasks::shutdown`].
+    pub tasks: Tasks,
+    /// Where its checks are registered.
+    pub health: Health,
+    /// Where its admin listener is, if it has one (port 0 is resolved).
+    pub admin: Option<SocketAddr>,
+}
+
+impl Process {
+    /// Starts logs, signals, metrics and the admin listener. Called once, inside the runtime.
+    ///
+    /// # Errors
+    /// [`Error`] for the first that does not start.
+    pub async fn start(
+        build: Build,
+        log_filter: &str,
+        log_format: LogFormat,
+        admin_listen: Option<SocketAddr>,
+    ) -> Result<Self, Error> {
+        log::init(build, log_filter, log_format)?;
+        let tasks = Tasks::new(Shutdown::new());
+        shutdown::watch_signals(&tasks)?;
+        let metrics = Metrics::install(build, &tasks)?;
+        let health = Health::new(tasks.shutdown().clone());
+        let admin = match admin_listen {
+            Some(address) => {
+                let admin = Admin::bind(address, Shown { build, health: health.clone(), metrics }).await?;
+                let address = admin.address();
+                admin.serve(&tasks);
+                Some(address)
+            }
+            None => None,
+        };
+        tracing::info!(admin = admin.map(tracing::field::display), "started");
+        Ok(Self { tasks, health, admin })
+    }
+
+    /// Waits for the end and drains.
+    ///
+    /// # Errors
+    /// [`tasks::Error`]: the task that ended the process, or those that did not drain in time.
+    pub async fn finish(self, grace: Duration) -> Result<(), tasks::Error> {
+        self.tasks.finish(grace).await?;
+        tracing::info!("ended in order");
+        Ok(())
+    }
+}
