@@ -10,7 +10,7 @@ use holdfast_model::digest::Digest;
 use holdfast_model::intent::Intent;
 use holdfast_render::{Index, render_all};
 use proptest::prelude::*;
-use support::{naive, worlds};
+use support::{judges, naive, worlds};
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
@@ -24,6 +24,8 @@ proptest! {
                 let said = artifact.verdict(*direction, packet).verdict;
                 let meant = naive::verdict(&intent, host, *direction, packet);
                 prop_assert_eq!(said, meant, "{} {:?} {:?}", id, direction, packet);
+                let judged = judges::verdict(&intent, id, *direction, packet);
+                prop_assert!(judged.is_none_or(|judged| judged == said), "{} {:?} {:?}", id, direction, packet);
                 if let Some(number) = number_of(packet) {
                     let services = artifact.services(*direction, packet.local, packet.peer);
                     let inside = services.of(packet.protocol).contains(number);

@@ -13,7 +13,7 @@ use holdfast_model::policy::{Action, PortRange, protocol};
 use holdfast_render::{Index, Mutant, render_all, render_host};
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
-use support::{host_id, ip, labels, naive, name, net, worlds};
+use support::{host_id, ip, judges, labels, naive, name, net, worlds};
 
 #[test]
 fn a_case_made_for_each_mutant_catches_it() {
@@ -21,6 +21,8 @@ fn a_case_made_for_each_mutant_catches_it() {
         let case = mk_case(mutant);
         let host = &case.intent.hosts[&host_id(0)];
         assert_eq!(naive::verdict(&case.intent, host, case.direction, &case.packet), case.expected, "{mutant:?}");
+        let judged = judges::verdict(&case.intent, host.id, case.direction, &case.packet);
+        assert_eq!(judged, Some(case.expected), "{mutant:?}");
         assert_eq!(case.verdict(&Index::new(&case.intent)), case.expected, "{mutant:?}");
         assert_ne!(case.verdict(&Index::with_mutant(&case.intent, mutant)), case.expected, "{mutant:?}");
     }

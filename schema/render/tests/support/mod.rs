@@ -1,6 +1,7 @@
 //! What the tests of the renderer share: small worlds in which everything collides, and a plain reading of intent.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
+pub(crate) mod judges;
 pub(crate) mod naive;
 pub(crate) mod worlds;
 

@@ -1,11 +1,7 @@
 //! How long rendering takes: 10,000 hosts under 3,000 rules between labels (6 rules and 120 peers a host), one edit of it, and large sets.
 //!
-//! `cargo run --release -p holdfast-render --example fleet` prints medians; `docs/performance.md` says against what they are held.
-#![expect(
-    clippy::print_stdout,
-    clippy::disallowed_methods,
-    reason = "a measurement reads a clock and prints; the crate does neither"
-)]
+//! `cargo run --release -p holdfast-bench --example render` prints medians.
+#![expect(clippy::print_stdout, reason = "a measurement is printed")]
 
 use std::collections::BTreeSet;
 use std::hint::black_box;
@@ -21,7 +17,7 @@ use holdfast_model::intent::{
 use holdfast_model::label::{Labels, Selector};
 use holdfast_model::name::Name;
 use holdfast_model::policy::{Action, PortRange, protocol};
-use holdfast_render::{Edit, Index, render_all, render_hosts};
+use holdfast_render::{Edit, Index, render_all, render_host, render_hosts};
 use ipnet::{IpNet, Ipv4Net};
 
 const HOSTS: u32 = 10_000;
@@ -44,6 +40,10 @@ fn main() {
             bytes += encode(body).len();
         }
         (render, bytes)
+    });
+    report("every host rendered alone, digest and bytes", 3, || {
+        let bodies = index.hosts().filter_map(|host| render_host(&index, host));
+        bodies.map(|body| (body.digest(), encode(&body).len())).collect::<Vec<_>>()
     });
     let mut flip = false;
     report("one host relabelled, affected rendered", 101, || {
