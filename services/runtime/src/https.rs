@@ -176,3 +176,6 @@ fn with_peer(
         hyper::service::Service::call(&service, request)
     })
 }
+
+#[cfg(test)]
+mod tests;

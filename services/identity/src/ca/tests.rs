@@ -1,7 +1,7 @@
 //! What the CA issues, read back field by field; what hostile requests get; files.
 
 use super::*;
-use crate::name::host_id_of;
+use crate::name::{client_role_of, host_id_of};
 use crate::request;
 use rcgen::{CustomExtension, PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PKCS_ED25519, SignatureAlgorithm};
 use time::macros::datetime;
@@ -123,6 +123,8 @@ fn server_certificate_names_role_and_addresses_and_client_certificate_the_role_a
     assert_eq!(parsed.subject().to_string(), "CN=holdfast_renderer");
     let usage = parsed.extended_key_usage().unwrap().unwrap().value;
     assert!(usage.client_auth && !usage.server_auth);
+    assert_eq!(client_role_of(client.leaf()).as_deref(), Ok("holdfast_renderer"));
+    assert!(client_role_of(server.leaf()).is_err() && client_role_of(ca.certificate()).is_err());
 
     assert!(matches!(ca.issue_server(ServerRole::Nats, &[], NOW), Err(Error::Nameless { role: ServerRole::Nats })));
     for bad in ["", "Big", "a.b", "a b", &"x".repeat(64)] {
@@ -231,6 +233,7 @@ fn assert_host_leaf(ca: &Ca, leaf: &HostLeaf, request: &KeyRequest) {
     parsed.verify_signature(Some(root.public_key())).unwrap();
     assert_eq!(parsed.public_key().raw, request.public_key_info());
     assert_eq!(host_id_of(&leaf.certificate, mk_authority()), Ok(mk_host()));
+    assert!(client_role_of(&leaf.certificate).is_err());
     assert_eq!(alternative_names(&parsed), [format!("URI {}", CertificateName::Host(mk_authority(), mk_host()))]);
     assert_eq!(parsed.subject().to_string(), format!("CN={}", mk_host()));
     assert!(!parsed.is_ca());
