@@ -2,9 +2,8 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use holdfast_lab::command;
 
 fn main() -> ExitCode {
-    command::run(command::Cli::parse())
+    command::parse().map_or_else(|code| code, command::run)
 }

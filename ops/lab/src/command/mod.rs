@@ -57,6 +57,21 @@ pub enum Command {
     Verify(verify::Args),
 }
 
+/// The exit code of a command line that means nothing.
+const USAGE: u8 = 64;
+
+/// Reads the command line; the code to end with if there is nothing to run.
+///
+/// # Errors
+/// The exit code: of help and version success, of a command line that means nothing 64.
+pub fn parse() -> Result<Cli, ExitCode> {
+    Cli::try_parse().map_err(|error| {
+        // Nothing is left to say when the stream itself is closed.
+        let _ = error.print();
+        if error.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS }
+    })
+}
+
 /// Runs one sub-command and says how the process ends.
 #[must_use]
 pub fn run(cli: Cli) -> ExitCode {
