@@ -1,3 +1,7 @@
-//! Not built yet.
+//! The `holdfast-agent` program: wiring only.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    holdfast_agent::cli::main()
+}

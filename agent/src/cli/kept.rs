@@ -1,0 +1,123 @@
+//! What is kept open, from flags.
+
+use std::fs;
+use std::net::{IpAddr, SocketAddr};
+
+use clap::Args;
+use holdfast_model::policy::PortRange;
+
+use crate::plan::Kept;
+use crate::standalone::parse_range;
+
+/// Flags of what the agent keeps open whatever is rendered.
+#[derive(Args, Debug)]
+pub(super) struct KeptArguments {
+    /// Gateways, as address:port, separated by commas; TCP to them stays open
+    #[arg(long, env = "HOLDFAST_AGENT_KEEP_GATEWAYS", default_value = "", value_name = "LIST", value_parser = list::<SocketAddr>)]
+    keep_gateways: List<SocketAddr>,
+    /// Resolvers, separated by commas; DNS to them stays open
+    #[arg(long, env = "HOLDFAST_AGENT_RESOLVERS", default_value = "", value_name = "LIST", value_parser = list::<IpAddr>)]
+    resolvers: List<IpAddr>,
+    /// TCP ports of this host that stay open to everybody, separated by commas; an empty list keeps none
+    #[arg(long, env = "HOLDFAST_AGENT_FAILSAFE_PORTS", default_value = "22", value_name = "LIST", value_parser = ports)]
+    failsafe_ports: List<PortRange>,
+    /// Interfaces that lead out of the host, separated by commas; `auto` is those with a default route, an empty list leaves forwarded packets alone
+    #[arg(long, env = "HOLDFAST_AGENT_UPLINKS", default_value = "auto", value_name = "LIST", value_parser = uplinks)]
+    uplinks: List<String>,
+}
+
+/// A list in one value, so that an empty one can be said.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct List<T>(Vec<T>);
+
+impl KeptArguments {
+    pub(super) fn into_kept(self) -> Kept {
+        Kept {
+            gateways: self.keep_gateways.0,
+            resolvers: self.resolvers.0,
+            failsafe_ports: self.failsafe_ports.0,
+            uplinks: self.uplinks.0,
+        }
+    }
+}
+
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(',').map(str::trim).filter(|word| !word.is_empty())
+}
+
+fn list<T: std::str::FromStr>(text: &str) -> Result<List<T>, String>
+where
+    T::Err: std::fmt::Display,
+{
+    let parse = |word: &str| word.parse().map_err(|error| format!("`{word}`: {error}"));
+    words(text).map(parse).collect::<Result<_, _>>().map(List)
+}
+
+fn ports(text: &str) -> Result<List<PortRange>, String> {
+    let parse = |word: &str| parse_range(word).ok_or_else(|| format!("`{word}` is no port and no range of ports"));
+    words(text).map(parse).collect::<Result<_, _>>().map(List)
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "clap wants a parser that may fail")]
+fn uplinks(text: &str) -> Result<List<String>, String> {
+    if text.trim() == "auto" {
+        return Ok(List(default_route_interfaces()));
+    }
+    Ok(List(words(text).map(str::to_owned).collect()))
+}
+
+/// The interfaces that have a default route of either family.
+fn default_route_interfaces() -> Vec<String> {
+    // Without these files there is no such family, and so no such route.
+    let v4 = fs::read_to_string("/proc/net/route").unwrap_or_default();
+    let v6 = fs::read_to_string("/proc/net/ipv6_route").unwrap_or_default();
+    let mut names: Vec<String> = default_routes_v4(&v4).chain(default_routes_v6(&v6)).collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+/// Lines of name, destination, gateway, flags, …, mask in field 8; all in hexadecimal.
+fn default_routes_v4(text: &str) -> impl Iterator<Item = String> {
+    text.lines().skip(1).filter_map(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let is_default = fields.get(1) == Some(&"00000000") && fields.get(7) == Some(&"00000000");
+        fields.first().filter(|_| is_default).map(|name| (*name).to_owned())
+    })
+}
+
+/// Lines of destination, its length, …, the name in the last field; `lo` carries the unreachable default of a namespace without one.
+fn default_routes_v6(text: &str) -> impl Iterator<Item = String> {
+    text.lines().filter_map(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let is_default =
+            fields.first().is_some_and(|to| to.bytes().all(|byte| byte == b'0')) && fields.get(1) == Some(&"00");
+        fields.last().filter(|name| is_default && **name != "lo").map(|name| (*name).to_owned())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_list_is_a_list_and_a_wrong_word_is_named() {
+        assert_eq!(ports(""), Ok(List(vec![])));
+        assert_eq!(ports("22, 8000-8001").map(|list| list.0.len()), Ok(2));
+        assert!(ports("22,x").is_err_and(|error| error.contains("`x`")));
+        assert!(list::<SocketAddr>("10.0.0.1").is_err());
+    }
+
+    #[test]
+    fn default_routes_are_told_from_others() {
+        let v4 = "Iface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT\n\
+                  eth0 00000000 0100A8C0 0003 0 0 0 00000000 0 0 0\n\
+                  eth1 0000A8C0 00000000 0001 0 0 0 00FFFFFF 0 0 0\n";
+        assert_eq!(default_routes_v4(v4).collect::<Vec<_>>(), ["eth0"]);
+        let zeros = "00000000000000000000000000000000";
+        let v6 = format!(
+            "{zeros} 00 {zeros} 00 fe80 00000400 1 0 00450003 eth2\n{zeros} 00 {zeros} 00 {zeros} ffffffff 1 0 00200200 lo\n"
+        );
+        assert_eq!(default_routes_v6(&v6).collect::<Vec<_>>(), ["eth2"]);
+    }
+}

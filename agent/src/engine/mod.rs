@@ -1,0 +1,320 @@
+//! One update at a time: accepted, made durable, put into the kernel, read back, made good.
+//!
+//! - Order: candidate on disk → kernel → read back → good on disk → outcome. A crash at any point leaves the old state or the new one, and the start
+//!   after it can tell which.
+//! - What is not proven is not called applied: anything but a read-back that equals the plan brings the last good state back.
+//! - Kernel and disk are traits here; the machine itself touches neither clock nor socket.
+//!
+//! It does not check signatures (the session does, before) and does not decide when to drop a session.
+
+mod accept;
+mod ports;
+mod update;
+
+use holdfast_model::condition::Reason;
+use holdfast_model::desired::Stamp;
+use holdfast_model::policy::Body;
+use holdfast_model::statement::Authority;
+
+pub use ports::{Attempt, Cause, Depth, Kernel, Record, RecordContent, Store};
+pub use update::{Content, Outcome, Update};
+
+use crate::plan::{Difference, Kept, ObservedRule, Ruleset, layout};
+use accept::Refusal;
+
+/// A policy that is in force.
+#[derive(Clone, Debug)]
+pub struct Held {
+    /// Itself.
+    pub entry: Entry,
+    /// What the kernel holds for it.
+    pub ruleset: Ruleset,
+}
+
+/// A policy as the disk has it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Entry {
+    /// Under whose authority it was rendered; absent for one from a local file.
+    pub origin: Option<Authority>,
+    /// Which one it is.
+    pub stamp: Stamp,
+    /// Itself.
+    pub body: Body,
+}
+
+/// What the disk gave at the start.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[expect(clippy::large_enum_variant, reason = "one value, once per start")]
+pub enum Loaded {
+    /// There is no file.
+    Missing,
+    /// There is a file, and it cannot be used; it stays where it is until something good is to be kept.
+    Unusable,
+    /// What was good last, and what was on its way into the kernel.
+    Found {
+        /// The last good one.
+        good: Option<Entry>,
+        /// One that was written down and not settled.
+        candidate: Option<Entry>,
+    },
+}
+
+/// How a start ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Started {
+    /// The kernel held it already and nothing was written.
+    Untouched,
+    /// It was put into the kernel again.
+    Restored,
+    /// The candidate of the crash was in the kernel, whole, and is good now.
+    Completed,
+    /// There was nothing to enforce; the kernel counts and drops nothing.
+    Fresh,
+    /// The disk could not be used, and the kernel keeps the table that it has.
+    LeftAlone,
+}
+
+/// The machine.
+pub struct Engine<K, S> {
+    kernel: K,
+    store: S,
+    kept: Kept,
+    held: Option<Held>,
+    /// Set while the kernel is not known to hold what it should.
+    unproven: bool,
+    drifts: u64,
+}
+
+impl<K: Kernel, S: Store> Engine<K, S> {
+    /// A machine that holds nothing yet.
+    pub fn new(kernel: K, store: S, kept: Kept) -> Self {
+        Self { kernel, store, kept, held: None, unproven: true, drifts: 0 }
+    }
+
+    /// What is in force.
+    #[must_use]
+    pub fn held(&self) -> Option<&Held> {
+        self.held.as_ref()
+    }
+
+    /// Whether the kernel was read and holds what it should.
+    #[must_use]
+    pub fn is_proven(&self) -> bool {
+        !self.unproven
+    }
+
+    /// How often the kernel was found to hold something else.
+    #[must_use]
+    pub fn drifts(&self) -> u64 {
+        self.drifts
+    }
+
+    /// Puts the last good state into force, before anybody is dialled.
+    ///
+    /// # Errors
+    /// The kernel's or the disk's reason if the last good state could not be proven; what the kernel held stays.
+    pub fn start(&mut self, loaded: Loaded) -> Result<Started, Cause> {
+        match loaded {
+            Loaded::Missing => self.start_fresh(),
+            Loaded::Unusable if self.kernel.holds_table()? => Ok(Started::LeftAlone),
+            Loaded::Unusable => self.start_fresh(),
+            Loaded::Found { good, candidate } => {
+                if let Some(entry) = candidate {
+                    let held = self.lay_out(entry);
+                    if self.kernel.check(&held.ruleset)?.is_none() {
+                        self.store.settle_good(&held.entry)?;
+                        self.hold(held);
+                        return Ok(Started::Completed);
+                    }
+                    self.store.settle_failed()?;
+                }
+                let Some(entry) = good else { return self.start_fresh() };
+                let held = self.lay_out(entry);
+                let differs = self.kernel.check(&held.ruleset)?.is_some();
+                self.held = Some(held);
+                if differs {
+                    self.put_back()?;
+                    return Ok(Started::Restored);
+                }
+                self.unproven = false;
+                Ok(Started::Untouched)
+            }
+        }
+    }
+
+    /// Nothing to enforce: a table that counts and drops nothing, so that connections are tracked from the first day.
+    fn start_fresh(&mut self) -> Result<Started, Cause> {
+        self.put_back()?;
+        Ok(Started::Fresh)
+    }
+
+    /// Takes one update, whole or not at all.
+    pub fn apply(&mut self, update: &Update) -> Outcome {
+        match self.try_apply(update) {
+            Ok(held) => {
+                self.hold(held);
+                self.outcome(update, None)
+            }
+            Err(refusal) => self.outcome(update, Some(refusal)),
+        }
+    }
+
+    fn try_apply(&mut self, update: &Update) -> Result<Held, Refusal> {
+        let body = accept::accept(self.held.as_ref().map(|held| &held.entry), update)?;
+        let held = self.lay_out(Entry { origin: update.origin, stamp: update.stamp, body });
+        let record = Record { origin: update.origin, stamp: update.stamp, content: accept::record(update) };
+        self.store.append(&record).map_err(|cause| Refusal::accepted(Reason::NotDurable, &*cause))?;
+        // A kernel that is not known to hold the base gets the whole table.
+        let base = self.held.as_ref().filter(|_| !self.unproven).map(|held| &held.ruleset);
+        let depth = match update.content {
+            Content::Whole(_) => Depth::Whole,
+            Content::Changes { .. } | Content::Same => Depth::Changed,
+        };
+        let failed = match self.kernel.apply(base, &held.ruleset, depth) {
+            Attempt::Holds => match self.store.settle_good(&held.entry) {
+                Ok(()) => return Ok(held),
+                Err(cause) => {
+                    self.bring_back();
+                    return Err(Refusal::accepted(Reason::NotDurable, &*cause));
+                }
+            },
+            Attempt::Refused(cause) => Refusal::refused_by_kernel(&*cause),
+            Attempt::Differs(difference) => {
+                self.bring_back();
+                Refusal::differs(&difference)
+            }
+            Attempt::Unreadable(cause) => {
+                self.bring_back();
+                Refusal::unreadable(&*cause)
+            }
+        };
+        if let Err(error) = self.store.settle_failed() {
+            // The candidate stays unsettled; the next start compares it with the kernel and finds that it is not there.
+            tracing::warn!(%error, "failed update could not be settled on disk");
+        }
+        Err(failed)
+    }
+
+    fn outcome(&self, update: &Update, refusal: Option<Refusal>) -> Outcome {
+        Outcome::new(update, self.held.as_ref().map(|held| held.entry.stamp), refusal)
+    }
+
+    /// The last good state after an update went wrong half way.
+    fn bring_back(&mut self) {
+        if let Err(error) = self.put_back() {
+            tracing::error!(%error, "last good policy could not be brought back");
+        }
+    }
+
+    /// Replaces the table by what is held, or by the open one if nothing is.
+    fn put_back(&mut self) -> Result<(), Cause> {
+        self.unproven = true;
+        let open;
+        let ruleset = match &self.held {
+            Some(held) => &held.ruleset,
+            None => {
+                open = layout(&Body::default(), &self.kept);
+                &open
+            }
+        };
+        match self.kernel.apply(None, ruleset, Depth::Whole) {
+            Attempt::Holds => {
+                self.unproven = false;
+                Ok(())
+            }
+            Attempt::Refused(cause) | Attempt::Unreadable(cause) => Err(cause),
+            Attempt::Differs(difference) => Err(difference.to_string().into()),
+        }
+    }
+
+    /// Reads the whole table and repairs it; the difference if there was one.
+    ///
+    /// # Errors
+    /// The kernel's reason if it could not be read or repaired.
+    pub fn repair(&mut self) -> Result<Option<Difference>, Cause> {
+        let Some(held) = &self.held else { return Ok(None) };
+        let difference = self.kernel.check(&held.ruleset)?;
+        self.unproven = difference.is_some();
+        if difference.is_some() {
+            self.drifts += 1;
+            self.put_back()?;
+        }
+        Ok(difference)
+    }
+
+    /// Whether anybody wrote to any ruleset since ours was last read and found right.
+    ///
+    /// # Errors
+    /// The kernel's reason if that could not be read.
+    pub fn has_moved(&mut self) -> Result<bool, Cause> {
+        self.kernel.has_moved()
+    }
+
+    /// Changes what is kept open whatever was rendered; the version stays.
+    ///
+    /// # Errors
+    /// The kernel's reason if the table could not be changed; what was kept before stays.
+    pub fn keep(&mut self, kept: Kept) -> Result<(), Cause> {
+        if kept == self.kept {
+            return Ok(());
+        }
+        let before = std::mem::replace(&mut self.kept, kept);
+        let Some(held) = &self.held else { return Ok(()) };
+        let ruleset = layout(&held.entry.body, &self.kept);
+        let base = (!self.unproven).then_some(&held.ruleset);
+        let cause = match self.kernel.apply(base, &ruleset, Depth::Changed) {
+            Attempt::Holds => {
+                self.unproven = false;
+                self.held = self.held.take().map(|held| Held { ruleset, ..held });
+                return Ok(());
+            }
+            Attempt::Refused(cause) => cause,
+            Attempt::Unreadable(cause) => {
+                self.unproven = true;
+                cause
+            }
+            Attempt::Differs(difference) => {
+                self.unproven = true;
+                difference.to_string().into()
+            }
+        };
+        self.kept = before;
+        if self.unproven {
+            self.bring_back();
+        }
+        Err(cause)
+    }
+
+    /// What is kept open.
+    #[must_use]
+    pub fn kept(&self) -> &Kept {
+        &self.kept
+    }
+
+    /// The rules in the kernel, with what they counted.
+    ///
+    /// # Errors
+    /// The kernel's reason if they cannot be read.
+    pub fn rules(&mut self) -> Result<Vec<ObservedRule>, Cause> {
+        self.kernel.rules()
+    }
+
+    /// Takes our table out of the kernel; whether there was one. The disk keeps the last good state.
+    ///
+    /// # Errors
+    /// The kernel's reason if the table is still there.
+    pub fn down(&mut self) -> Result<bool, Cause> {
+        self.unproven = true;
+        self.kernel.remove()
+    }
+
+    fn lay_out(&self, entry: Entry) -> Held {
+        let ruleset = layout(&entry.body, &self.kept);
+        Held { entry, ruleset }
+    }
+
+    fn hold(&mut self, held: Held) {
+        self.held = Some(held);
+        self.unproven = false;
+    }
+}

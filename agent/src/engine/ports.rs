@@ -1,0 +1,111 @@
+//! What the engine needs of a kernel and of a disk.
+
+use holdfast_model::desired::Stamp;
+use holdfast_model::statement::Authority;
+
+use super::Entry;
+use crate::plan::{Difference, ObservedRule, Ruleset};
+
+/// Why a kernel or a disk did not do something; ends in a log line or in a condition's text.
+pub type Cause = Box<dyn std::error::Error + Send + Sync>;
+
+/// How an attempt to change the kernel ended, by what was read back.
+#[derive(Debug)]
+pub enum Attempt {
+    /// The kernel was read and holds the target.
+    Holds,
+    /// The kernel still holds what it held.
+    Refused(Cause),
+    /// The kernel holds something else.
+    Differs(Difference),
+    /// The kernel could not be read.
+    Unreadable(Cause),
+}
+
+/// How much is read back after a change.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Depth {
+    /// What changed, by key, if nobody else wrote meanwhile.
+    Changed,
+    /// The whole table; before it is written, it is tried.
+    Whole,
+}
+
+/// One network namespace's nf_tables.
+pub trait Kernel {
+    /// Makes the table hold `target`: by an edit if it is known to hold `base`, else whole.
+    fn apply(&mut self, base: Option<&Ruleset>, target: &Ruleset, depth: Depth) -> Attempt;
+
+    /// Reads the whole table; the first difference from `target`.
+    ///
+    /// # Errors
+    /// The reason if it could not be read.
+    fn check(&mut self, target: &Ruleset) -> Result<Option<Difference>, Cause>;
+
+    /// Whether anybody wrote to any ruleset since the table was last read and found right.
+    ///
+    /// # Errors
+    /// The reason if that could not be read.
+    fn has_moved(&mut self) -> Result<bool, Cause>;
+
+    /// The rules, with what they counted.
+    ///
+    /// # Errors
+    /// The reason if they could not be read.
+    fn rules(&mut self) -> Result<Vec<ObservedRule>, Cause>;
+
+    /// Whether a table of our name is there.
+    ///
+    /// # Errors
+    /// The reason if that could not be read.
+    fn holds_table(&mut self) -> Result<bool, Cause>;
+
+    /// Takes the table away; whether there was one.
+    ///
+    /// # Errors
+    /// The reason if it is still there.
+    fn remove(&mut self) -> Result<bool, Cause>;
+}
+
+/// What is written down before the kernel is touched.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Record {
+    /// Under whose authority it was rendered.
+    pub origin: Option<Authority>,
+    /// Which policy it leads to.
+    pub stamp: Stamp,
+    /// How.
+    pub content: RecordContent,
+}
+
+/// How a record leads to its policy.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum RecordContent {
+    /// By its flat bytes.
+    Whole(Vec<u8>),
+    /// By changes of the last good one, as `holdfast_wire` encodes them.
+    Changes(Vec<u8>),
+    /// By the last good one, unchanged.
+    Same,
+}
+
+/// Last good on disk. Every method returns after file and folder are synced.
+pub trait Store {
+    /// Writes a candidate down.
+    ///
+    /// # Errors
+    /// The reason if it is not durable.
+    fn append(&mut self, record: &Record) -> Result<(), Cause>;
+
+    /// Marks the candidate good; `entry` is what it leads to.
+    ///
+    /// # Errors
+    /// The reason if that is not durable.
+    fn settle_good(&mut self, entry: &Entry) -> Result<(), Cause>;
+
+    /// Marks the candidate failed.
+    ///
+    /// # Errors
+    /// The reason if that is not durable.
+    fn settle_failed(&mut self) -> Result<(), Cause>;
+}

@@ -1,0 +1,86 @@
+//! What goes into the engine and what comes out.
+
+use holdfast_model::condition::{Condition, ConditionType, DETAIL_BYTES_MAX, Holds, Reason, bounded};
+use holdfast_model::desired::Stamp;
+use holdfast_model::statement::{Authority, OutcomeKind};
+
+use super::accept::Refusal;
+
+/// A policy to put into force.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Update {
+    /// Under whose authority it was rendered; absent for one from a local file.
+    pub origin: Option<Authority>,
+    /// Which one it is.
+    pub stamp: Stamp,
+    /// Itself.
+    pub content: Content,
+}
+
+/// How an update carries its policy.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Content {
+    /// Its flat bytes.
+    Whole(Vec<u8>),
+    /// Changes, as `holdfast_wire` encodes them.
+    Changes {
+        /// Of what.
+        base: Stamp,
+        /// Which.
+        changes: Vec<u8>,
+    },
+    /// It is the one held; only the version rises.
+    Same,
+}
+
+/// How an update ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Outcome {
+    /// In force or not.
+    pub kind: OutcomeKind,
+    /// What the update named.
+    pub wanted: Stamp,
+    /// What is in force now.
+    pub applied: Option<Stamp>,
+    /// What was seen on the way.
+    pub conditions: Vec<Condition>,
+}
+
+impl Outcome {
+    pub(super) fn new(update: &Update, applied: Option<Stamp>, refusal: Option<Refusal>) -> Self {
+        let version = update.stamp.version;
+        let condition = |kind, status, reason, message: &str| Condition {
+            kind,
+            status,
+            reason,
+            message: bounded(message, DETAIL_BYTES_MAX),
+            observed_version: Some(version),
+        };
+        let conditions = match &refusal {
+            None => ConditionType::ALL.map(|kind| condition(kind, Holds::True, Reason::Done, "")).into(),
+            Some(refusal) => ConditionType::ALL
+                .map(|kind| {
+                    let (status, reason) = refusal.of(kind);
+                    let message = if reason == refusal.reason { refusal.detail.as_str() } else { "" };
+                    condition(kind, status, reason, message)
+                })
+                .into(),
+        };
+        let kind = if refusal.is_none() { OutcomeKind::Applied } else { OutcomeKind::Failed };
+        Self { kind, wanted: update.stamp, applied, conditions }
+    }
+
+    /// The text of the condition that failed; empty if none did.
+    #[must_use]
+    pub fn detail(&self) -> &str {
+        let failed = self.conditions.iter().find(|condition| condition.status != Holds::True);
+        failed.map_or("", |condition| condition.message.as_str())
+    }
+
+    /// The reason of the condition that failed.
+    #[must_use]
+    pub fn reason(&self) -> Reason {
+        let failed = self.conditions.iter().find(|condition| condition.status != Holds::True);
+        failed.map_or(Reason::Done, |condition| condition.reason)
+    }
+}

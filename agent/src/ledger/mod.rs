@@ -1,0 +1,220 @@
+//! Last good on disk: a checksummed log of a snapshot and the deltas after it.
+//!
+//! - Appended, synced, then believed; a new file is made beside the old one, synced, renamed, and its folder synced.
+//! - A missing file, one that is damaged and one of another host are three things; only a whole one is loaded, and a file cut short by a crash loses
+//!   the record that was being written and nothing else.
+//! - An unusable file is never written to: it is moved aside when something good is to be kept.
+//! - Folder 0700, files 0600.
+
+mod fold;
+mod record;
+
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use holdfast_model::artifact;
+use holdfast_model::ids::HostId;
+
+use crate::engine::{Cause, Entry, Loaded, Record, RecordContent, Store};
+use record::{Checksum, HEADER_BYTES, Line};
+
+pub use record::Fault;
+
+const FILE: &str = "policy.ledger";
+const NEW_FILE: &str = "policy.ledger.new";
+const UNUSABLE_FILE: &str = "policy.ledger.unusable";
+/// The log is made small again when it is so many times its snapshot, and at least this large.
+const COMPACT_FACTOR: u64 = 4;
+const COMPACT_BYTES_MIN: u64 = 1 << 20;
+
+/// Why the ledger did not take or give something.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file or folder fails.
+    #[error("cannot {doing} {}", .path.display())]
+    Io {
+        /// What was tried.
+        doing: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// A record cannot be encoded.
+    #[error("cannot encode a record")]
+    Encode(#[source] postcard::Error),
+    /// A record was to be settled and none is open.
+    #[error("no candidate is open")]
+    NoCandidate,
+}
+
+/// The file while it is written to.
+struct Open {
+    file: File,
+    len: u64,
+    sum: Checksum,
+    snapshot_len: u64,
+    /// The last write failed half way: what lies behind `len` is not ours to trust.
+    dirty: bool,
+}
+
+/// Last good of one host.
+pub struct Ledger {
+    folder: PathBuf,
+    host: Option<HostId>,
+    open: Option<Open>,
+    candidate: bool,
+}
+
+impl Ledger {
+    /// Opens the ledger in a folder, which is made if it is not there, and loads it.
+    ///
+    /// # Errors
+    /// [`Error`] if folder or file cannot be read; a file that can be read and not be used is [`Loaded::Unusable`], with its fault.
+    pub fn open(folder: &Path, host: Option<HostId>) -> Result<(Self, Loaded, Option<Fault>), Error> {
+        ensure_folder(folder)?;
+        let mut ledger = Self { folder: folder.to_owned(), host, open: None, candidate: false };
+        let path = ledger.path(FILE);
+        let bytes = match read_all(&path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((ledger, Loaded::Missing, None)),
+            Err(source) => return Err(Error::Io { doing: "read", path, source }),
+        };
+        let loaded = record::read(&bytes, host).and_then(|(lines, len, sum)| {
+            let folded = fold::fold(lines).ok_or(Fault::Nonsense(len))?;
+            Ok((folded, len, sum))
+        });
+        match loaded {
+            Ok(((good, candidate), len, sum)) => {
+                ledger.candidate = candidate.is_some();
+                ledger.continue_file(&path, len as u64, sum, bytes.len() > len)?;
+                Ok((ledger, Loaded::Found { good, candidate }, None))
+            }
+            Err(fault) => Ok((ledger, Loaded::Unusable, Some(fault))),
+        }
+    }
+
+    /// Where the ledger lies.
+    #[must_use]
+    pub fn file(&self) -> PathBuf {
+        self.path(FILE)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    fn continue_file(&mut self, path: &Path, len: u64, sum: Checksum, dirty: bool) -> Result<(), Error> {
+        let opened = OpenOptions::new().append(true).open(path);
+        let file = opened.map_err(|source| Error::Io { doing: "open", path: path.to_owned(), source })?;
+        self.open = Some(Open { file, len, sum, snapshot_len: len, dirty });
+        Ok(())
+    }
+
+    /// A new file with these lines takes the place of whatever is there.
+    fn begin(&mut self, lines: &[Line]) -> Result<(), Error> {
+        let (mut bytes, mut sum) = record::header(self.host);
+        for line in lines {
+            sum = record::put(&mut bytes, &sum, line).map_err(Error::Encode)?;
+        }
+        let (new, path) = (self.path(NEW_FILE), self.path(FILE));
+        let failed = |doing, path: &Path| {
+            let path = path.to_owned();
+            move |source| Error::Io { doing, path, source }
+        };
+        let mut file = create_private(&new).map_err(failed("make", &new))?;
+        file.write_all(&bytes).and_then(|()| file.sync_all()).map_err(failed("write", &new))?;
+        if self.open.is_none() && path.exists() {
+            let aside = self.path(UNUSABLE_FILE);
+            fs::rename(&path, &aside).map_err(failed("move aside", &path))?;
+        }
+        fs::rename(&new, &path).map_err(failed("put in place", &path))?;
+        let folder = File::open(&self.folder).and_then(|folder| folder.sync_all());
+        folder.map_err(failed("sync", &self.folder))?;
+        self.continue_file(&path, bytes.len() as u64, sum, false)
+    }
+
+    fn write(&mut self, line: &Line) -> Result<(), Error> {
+        let path = self.path(FILE);
+        let Some(open) = &mut self.open else { return self.begin(std::slice::from_ref(line)) };
+        let mut bytes = Vec::new();
+        let sum = record::put(&mut bytes, &open.sum, line).map_err(Error::Encode)?;
+        let failed = |source| Error::Io { doing: "append to", path, source };
+        if open.dirty {
+            open.file.set_len(open.len).map_err(failed.clone())?;
+        }
+        open.dirty = true;
+        open.file.write_all(&bytes).and_then(|()| open.file.sync_data()).map_err(failed)?;
+        open.dirty = false;
+        open.len += bytes.len() as u64;
+        open.sum = sum;
+        Ok(())
+    }
+
+    fn is_large(&self) -> bool {
+        let due = |open: &Open| open.len > COMPACT_BYTES_MIN.max(open.snapshot_len.saturating_mul(COMPACT_FACTOR));
+        self.open.as_ref().is_some_and(due)
+    }
+
+    fn settle(&mut self, line: &Line) -> Result<(), Error> {
+        if !self.candidate {
+            return Err(Error::NoCandidate);
+        }
+        self.write(line)?;
+        self.candidate = false;
+        Ok(())
+    }
+}
+
+impl Store for Ledger {
+    fn append(&mut self, record: &Record) -> Result<(), Cause> {
+        if self.candidate {
+            // The last one was never settled; it is not in the kernel, or it would be good.
+            self.settle(&Line::Failed)?;
+        }
+        self.write(&Line::Candidate(record.clone()))?;
+        self.candidate = true;
+        Ok(())
+    }
+
+    fn settle_good(&mut self, entry: &Entry) -> Result<(), Cause> {
+        self.settle(&Line::Good)?;
+        if self.is_large() {
+            let content = RecordContent::Whole(artifact::encode(&entry.body));
+            let record = Record { origin: entry.origin, stamp: entry.stamp, content };
+            if let Err(error) = self.begin(&[Line::Candidate(record), Line::Good]) {
+                // The long file is whole and good; the next change tries again.
+                tracing::warn!(error = &error as &dyn std::error::Error, "ledger could not be made small");
+            }
+        }
+        Ok(())
+    }
+
+    fn settle_failed(&mut self) -> Result<(), Cause> {
+        Ok(self.settle(&Line::Failed)?)
+    }
+}
+
+/// Makes a folder that only its owner enters, or sees that it is one.
+///
+/// # Errors
+/// [`Error`] if it cannot be made or closed to others.
+pub fn ensure_folder(folder: &Path) -> Result<(), Error> {
+    let failed = |source| Error::Io { doing: "make", path: folder.to_owned(), source };
+    DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(failed)?;
+    fs::set_permissions(folder, Permissions::from_mode(0o700)).map_err(failed)
+}
+
+/// Makes a file that only its owner reads, empty.
+pub(crate) fn create_private(path: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)
+}
+
+fn read_all(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(HEADER_BYTES);
+    File::open(path)?.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}

@@ -1,0 +1,82 @@
+//! The local socket: what a person on this host asks the running agent.
+//!
+//! - 0600 in a 0700 folder: whoever may open it may read the state folder.
+//! - One question and one answer a connection, each a line of JSON, both bounded in size and time.
+//! - Reached through the folder's descriptor, so that a deep state folder does not meet the 108 bytes of a socket's path.
+
+mod client;
+mod server;
+
+use std::io;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+pub use client::ask;
+pub use server::Server;
+
+pub(crate) use server::{read_question, write_answer};
+
+use crate::service::Status;
+
+/// The socket's name in the state folder.
+pub const SOCKET: &str = "agent.sock";
+/// A question fits a line of this size, an answer of a host with 10,000 rules one of that size.
+const QUESTION_BYTES_MAX: u64 = 4 << 10;
+const ANSWER_BYTES_MAX: u64 = 16 << 20;
+
+/// What may be asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Question {
+    /// What is in force, and how it is known.
+    Status,
+    /// The same, with every rule's counters.
+    Counters,
+    /// Read the standalone file again.
+    Reload,
+    /// Take our table away and end.
+    Down,
+}
+
+/// What comes back.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Answer {
+    /// To [`Question::Status`] and [`Question::Counters`].
+    Status(Box<Status>),
+    /// To [`Question::Reload`]: the outcome.
+    Reloaded(crate::service::LastOutcome),
+    /// To [`Question::Down`].
+    Down {
+        /// Whether there was a table.
+        removed: bool,
+    },
+    /// It could not be done.
+    Failed(
+        /// Why.
+        String,
+    ),
+}
+
+/// Why the socket does not answer.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Nobody listens there.
+    #[error("no agent runs on {}", .0.display())]
+    NotRunning(PathBuf),
+    /// The socket fails.
+    #[error("cannot {doing} {}", .path.display())]
+    Io {
+        /// What was tried.
+        doing: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The answer cannot be read.
+    #[error("the agent's answer cannot be read")]
+    Answer(#[source] serde_json::Error),
+}

@@ -1,0 +1,288 @@
+//! The kernel as the engine sees it: hold this, say what you hold, let go.
+//!
+//! - Write: read the generation, send a batch that names it, read back. No change of the generation proves that nothing was committed; one step
+//!   up from a state that was verified proves that only our batch was.
+//! - After an edit the changed rules and elements are read; after a replacement, or when anybody else wrote meanwhile, the whole table.
+
+use super::batch::{self, Before, Bytes};
+use super::link::{Answer, Error, Link};
+use super::owner::{OWNED, PERSIST, TableOwner};
+use super::{jitter, read};
+use crate::engine::{Attempt, Cause, Depth, Kernel};
+use crate::plan::{
+    Difference, Edits, Observed, ObservedRule, Placed, Ruleset, Span, compare, compare_chain, edits_between,
+};
+
+/// How often a whole read begins anew because somebody wrote meanwhile.
+const READS_MAX: u32 = 10;
+
+/// A state of the table that was read back and found as planned.
+struct Verified {
+    generation: u32,
+    placed: Placed,
+}
+
+/// nf_tables in this thread's network namespace.
+pub struct Netfilter {
+    link: Link,
+    flags: u32,
+    verified: Option<Verified>,
+}
+
+impl Netfilter {
+    /// Opens the one socket and settles whether the table is owned.
+    ///
+    /// # Errors
+    /// [`Error`] if there is no netlink socket to be had.
+    pub fn open(owner: TableOwner) -> Result<Self, Error> {
+        let mut link = Link::open(0)?;
+        let flags = owner.flags(&mut link);
+        Ok(Self { link, flags, verified: None })
+    }
+
+    /// Whether the table is owned.
+    #[must_use]
+    pub fn is_owned(&self) -> bool {
+        self.flags == OWNED
+    }
+
+    fn attempt(&mut self, base: Option<&Ruleset>, target: &Ruleset, depth: Depth) -> Result<Attempt, Error> {
+        let generation = read::generation(&mut self.link)?;
+        let edits = base.and_then(|base| edits_between(base, target));
+        let (Some(edits), Some(verified)) = (edits, &self.verified) else {
+            return self.replace(base, target, generation);
+        };
+        let by_key = depth == Depth::Changed && verified.generation == generation;
+        if edits.is_empty() {
+            return if by_key { Ok(Attempt::Holds) } else { self.settle(base, target, None) };
+        }
+        let bytes = batch::edit(&edits, &verified.placed, generation)?;
+        let (now, error) = self.commit(&bytes, target, depth)?;
+        if now == generation {
+            return Ok(Attempt::Refused(error.unwrap_or(Error::Silent).into()));
+        }
+        if by_key && now == generation.wrapping_add(1) && self.read_edited(&edits, target, now)? {
+            return Ok(Attempt::Holds);
+        }
+        self.settle(base, target, error)
+    }
+
+    /// Sends a batch, on trial first if all of it is to be read anyway; the generation after it and what the kernel said.
+    fn commit(&mut self, bytes: &Bytes, target: &Ruleset, depth: Depth) -> Result<(u32, Option<Error>), Error> {
+        let tried = match depth {
+            Depth::Whole => self.link.batch(bytes.dry(), "take the change on trial").error,
+            Depth::Changed => None,
+        };
+        let error = match tried {
+            Some(error) => Some(error),
+            None => {
+                let Answer { error } = self.link.batch(bytes.whole(), "commit the change");
+                #[cfg(feature = "test-hooks")]
+                super::hook::alter(&mut self.link, target);
+                #[cfg(not(feature = "test-hooks"))]
+                let _ = target;
+                error
+            }
+        };
+        Ok((read::generation(&mut self.link)?, error))
+    }
+
+    fn replace(&mut self, base: Option<&Ruleset>, target: &Ruleset, generation: u32) -> Result<Attempt, Error> {
+        let before = match read::table_flags(&mut self.link)? {
+            None => Before::Absent,
+            Some(_) => Before::Present,
+        };
+        let bytes = batch::replace(target, before, self.flags, generation)?;
+        let (now, error) = self.commit(&bytes, target, Depth::Whole)?;
+        if now == generation {
+            return Ok(Attempt::Refused(error.unwrap_or(Error::Silent).into()));
+        }
+        self.settle(base, target, error)
+    }
+
+    /// Reads the whole table and says which of the two it is.
+    fn settle(&mut self, base: Option<&Ruleset>, target: &Ruleset, error: Option<Error>) -> Result<Attempt, Error> {
+        self.verified = None;
+        let (generation, observed) = self.observe()?;
+        let Some(observed) = observed else { return Ok(Attempt::Differs(Difference::NoTable)) };
+        let difference = match self.compare(target, &observed) {
+            Ok(placed) => {
+                self.verified = Some(Verified { generation, placed });
+                return Ok(Attempt::Holds);
+            }
+            Err(difference) => difference,
+        };
+        if let (Some(error), Some(base)) = (error, base)
+            && let Ok(placed) = self.compare(base, &observed)
+        {
+            self.verified = Some(Verified { generation, placed });
+            return Ok(Attempt::Refused(error.into()));
+        }
+        Ok(Attempt::Differs(difference))
+    }
+
+    fn compare(&self, planned: &Ruleset, observed: &Observed) -> Result<Placed, Difference> {
+        if observed.flags != self.flags {
+            return Err(Difference::TableFlags(observed.flags));
+        }
+        compare(planned, observed)
+    }
+
+    /// The whole table at one generation.
+    fn observe(&mut self) -> Result<(u32, Option<Observed>), Error> {
+        for _ in 0..READS_MAX {
+            let before = read::generation(&mut self.link)?;
+            match read::whole(&mut self.link) {
+                Ok(observed) if read::generation(&mut self.link)? == before => return Ok((before, observed)),
+                // Something went while it was listed: that is a change as well.
+                Ok(_) | Err(Error::Stale | Error::Refused { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(Error::Restless)
+    }
+
+    /// Reads what an edit changed, by key; whether it is all as planned and nobody wrote since the edit.
+    fn read_edited(&mut self, edits: &Edits, target: &Ruleset, generation: u32) -> Result<bool, Error> {
+        let Some(mut verified) = self.verified.take() else { return Ok(false) };
+        for edit in &edits.chains {
+            let observed = read::rules(&mut self.link, Some(edit.name))?;
+            let observed: Vec<&ObservedRule> = observed.iter().collect();
+            let Some(planned) = target.chain(edit.name) else { return Ok(false) };
+            match compare_chain(planned, &observed) {
+                Ok(handles) => verified.placed.insert(edit.name, handles),
+                Err(_) => return Ok(false),
+            };
+        }
+        for edit in &edits.sets {
+            if !self.members_are(&edit.name, &edit.remove, &edit.add)? {
+                return Ok(false);
+            }
+        }
+        for (name, members) in &edits.sets_put {
+            let planned: Vec<_> = members.spans().into_iter().flat_map(Span::boundaries).collect();
+            if read::elements(&mut self.link, name)? != planned {
+                return Ok(false);
+            }
+        }
+        if read::generation(&mut self.link)? != generation {
+            return Ok(false);
+        }
+        verified.generation = generation;
+        self.verified = Some(verified);
+        Ok(true)
+    }
+
+    /// Whether every boundary that came is there and every one that went, and did not come again, is gone.
+    fn members_are(&mut self, set: &str, gone: &[Span], come: &[Span]) -> Result<bool, Error> {
+        let come: std::collections::BTreeSet<_> = come.iter().flat_map(|span| span.boundaries()).collect();
+        for boundary in &come {
+            if !read::has_boundary(&mut self.link, set, *boundary)? {
+                return Ok(false);
+            }
+        }
+        for boundary in gone.iter().flat_map(|span| span.boundaries()) {
+            if !come.contains(&boundary) && read::has_boundary(&mut self.link, set, boundary)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn take_over(&mut self, generation: u32) -> Result<(), Error> {
+        let bytes = batch::adopt(self.flags, generation)?;
+        match self.link.batch(bytes.whole(), "take an orphaned table over").error {
+            None => Ok(()),
+            Some(error) => Err(error),
+        }
+    }
+
+    fn check_whole(&mut self, target: &Ruleset) -> Result<Option<Difference>, Error> {
+        self.verified = None;
+        let (mut generation, mut observed) = self.observe()?;
+        if self.flags == OWNED && observed.as_ref().is_some_and(|observed| observed.flags == PERSIST) {
+            self.take_over(generation)?;
+            (generation, observed) = self.observe()?;
+        }
+        let Some(observed) = observed else { return Ok(Some(Difference::NoTable)) };
+        Ok(match self.compare(target, &observed) {
+            Ok(placed) => {
+                self.verified = Some(Verified { generation, placed });
+                None
+            }
+            Err(difference) => Some(difference),
+        })
+    }
+
+    /// Tries again what the kernel may grant a moment later.
+    fn patiently<T>(&mut self, mut ask: impl FnMut(&mut Self) -> Result<T, Error>) -> Result<T, Error> {
+        let mut attempt = 0;
+        loop {
+            match ask(self) {
+                Err(error) if error.is_transient() && attempt < jitter::RETRIES => {
+                    attempt += 1;
+                    tracing::debug!(%error, attempt, "netfilter request tried again");
+                    jitter::pause(attempt);
+                }
+                other => return other,
+            }
+        }
+    }
+}
+
+impl Kernel for Netfilter {
+    fn apply(&mut self, base: Option<&Ruleset>, target: &Ruleset, depth: Depth) -> Attempt {
+        let tried = self.patiently(|kernel| match kernel.attempt(base, target, depth)? {
+            // A refusal that may pass goes round again like any other error.
+            Attempt::Refused(cause) => match cause.downcast::<Error>() {
+                Ok(error) if error.is_transient() => Err(*error),
+                Ok(error) => Ok(Attempt::Refused(error)),
+                Err(cause) => Ok(Attempt::Refused(cause)),
+            },
+            settled @ (Attempt::Holds | Attempt::Differs(_) | Attempt::Unreadable(_)) => Ok(settled),
+        });
+        tried.unwrap_or_else(|error| {
+            self.verified = None;
+            Attempt::Unreadable(error.into())
+        })
+    }
+
+    fn check(&mut self, target: &Ruleset) -> Result<Option<Difference>, Cause> {
+        self.patiently(|kernel| kernel.check_whole(target)).map_err(Cause::from)
+    }
+
+    fn has_moved(&mut self) -> Result<bool, Cause> {
+        let verified = self.verified.as_ref().map(|verified| verified.generation);
+        let now = self.patiently(|kernel| read::generation(&mut kernel.link)).map_err(Cause::from)?;
+        Ok(verified != Some(now))
+    }
+
+    fn rules(&mut self) -> Result<Vec<ObservedRule>, Cause> {
+        self.patiently(|kernel| match read::table_flags(&mut kernel.link)? {
+            None => Ok(Vec::new()),
+            Some(_) => read::rules(&mut kernel.link, None),
+        })
+        .map_err(Cause::from)
+    }
+
+    fn holds_table(&mut self) -> Result<bool, Cause> {
+        self.patiently(|kernel| Ok(read::table_flags(&mut kernel.link)?.is_some())).map_err(Cause::from)
+    }
+
+    fn remove(&mut self) -> Result<bool, Cause> {
+        self.patiently(|kernel| {
+            kernel.verified = None;
+            let generation = read::generation(&mut kernel.link)?;
+            if read::table_flags(&mut kernel.link)?.is_none() {
+                return Ok(false);
+            }
+            let bytes = batch::remove(generation)?;
+            let Answer { error } = kernel.link.batch(bytes.whole(), "let the table go");
+            match read::table_flags(&mut kernel.link)? {
+                None => Ok(true),
+                Some(_) => Err(error.unwrap_or(Error::Silent)),
+            }
+        })
+        .map_err(Cause::from)
+    }
+}

@@ -1,0 +1,15 @@
+//! The running agent: one thread for kernel and disk, one for everything that waits.
+//!
+//! - Start: lock → last good from disk into the kernel → only then anything else.
+//! - Nothing that waits for the kernel holds up what answers; commands to the worker queue up to a cap.
+//! - Ending, by signal or crash, leaves everything enforced.
+
+mod lock;
+mod run;
+mod status;
+mod worker;
+
+pub use lock::{Lock, LockError};
+pub use run::{Config, Error, Source, run, take_down};
+pub use status::{Counter, LastOutcome, LedgerState, PolicyStatus, Status, TableStatus};
+pub use worker::{Worker, WorkerGone};

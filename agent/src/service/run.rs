@@ -1,0 +1,284 @@
+//! From start to end of the process.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+use std::thread;
+use std::time::Duration;
+
+use tokio::net::UnixStream;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::lock::{Lock, LockError};
+use super::status::{LastOutcome, PolicyStatus, Status, TableStatus};
+use super::worker::{Report, Start, StartError, Worker, WorkerGone, take_table_away};
+use crate::engine::Cause;
+use crate::ledger::{self, ensure_folder};
+use crate::local::{self, Answer, Question, Server};
+use crate::nft::{self, Notice, TableOwner, Watch};
+use crate::plan::{Kept, KeptError};
+use crate::standalone::{self, load_policy};
+
+/// How often the whole table is read though nobody said that it changed.
+const VERIFY_INTERVAL: Duration = Duration::from_secs(30);
+/// Questions that are being answered at once.
+const QUESTIONS_MAX: usize = 16;
+
+/// From where policies come.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Source {
+    /// From a file on this host.
+    File(PathBuf),
+}
+
+/// What the agent runs with.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where its state lies.
+    pub state_folder: PathBuf,
+    /// From where policies come.
+    pub source: Source,
+    /// What is kept open whatever they say.
+    pub kept: Kept,
+    /// Whether the table is owned.
+    pub table_owner: TableOwner,
+}
+
+/// Why the agent does not run, or ended.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Another agent, or no lock to be had.
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    /// The state folder cannot be made.
+    #[error("cannot use the state folder")]
+    Folder(#[source] ledger::Error),
+    /// Kernel or disk cannot be opened.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// Nothing can be heard of the kernel's changes.
+    #[error("cannot watch the kernel's rulesets")]
+    Watch(#[source] nft::Error),
+    /// The local socket fails.
+    #[error("cannot open the local socket")]
+    Local(#[source] local::Error),
+    /// What is to be kept open cannot be.
+    #[error(transparent)]
+    Kept(#[from] KeptError),
+    /// The file gives no policy and none was in force before.
+    #[error("cannot start without a policy")]
+    Policy(#[source] standalone::Error),
+    /// No signals.
+    #[error("cannot listen to signals")]
+    Signal(#[source] std::io::Error),
+    /// The worker ended by itself.
+    #[error(transparent)]
+    Worker(#[from] WorkerGone),
+    /// The table could not be taken away.
+    #[error("the table is still in the kernel")]
+    Down(#[source] Cause),
+}
+
+/// Runs until a signal or `down`.
+///
+/// # Errors
+/// [`Error`] if it cannot start; what the kernel held stays.
+pub async fn run(config: Config) -> Result<(), Error> {
+    config.kept.check()?;
+    ensure_folder(&config.state_folder).map_err(Error::Folder)?;
+    let _lock = Lock::take(&config.state_folder)?;
+    let worker = Worker::start(Start {
+        state_folder: config.state_folder.clone(),
+        host: None,
+        kept: config.kept.clone(),
+        table_owner: config.table_owner,
+    })?;
+    watch_kernel(&worker)?;
+    let server = Server::listen(&config.state_folder).map_err(Error::Local)?;
+    let service = Arc::new(Service { config, worker });
+    if let Err(error) = service.reload().await? {
+        tracing::error!(error = &error as &dyn std::error::Error, "policy file cannot be used");
+        if service.worker.observe().await?.seen.applied.is_none() {
+            return Err(Error::Policy(error));
+        }
+    }
+    serve(&service, &server).await
+}
+
+async fn serve(service: &Arc<Service>, server: &Server) -> Result<(), Error> {
+    let mut hangup = signal(SignalKind::hangup()).map_err(Error::Signal)?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(Error::Signal)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(Error::Signal)?;
+    let mut tick = interval(VERIFY_INTERVAL);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let (down, mut is_down) = watch::channel(false);
+    let down = Arc::new(down);
+    let mut questions = JoinSet::new();
+    loop {
+        tokio::select! {
+            // 1. Ending goes before everything else.
+            biased;
+            _ = terminate.recv() => break,
+            _ = interrupt.recv() => break,
+            _ = is_down.changed() => break,
+            // 2. A new policy.
+            _ = hangup.recv() => {
+                if let Err(error) = service.reload().await? {
+                    tracing::error!(error = &error as &dyn std::error::Error, "policy file cannot be used");
+                }
+            }
+            // 3. Those who ask.
+            Some(_) = questions.join_next() => {}
+            accepted = server.accept(), if questions.len() < QUESTIONS_MAX => match accepted {
+                Ok(stream) => {
+                    questions.spawn(answer(Arc::clone(service), Arc::clone(&down), stream));
+                }
+                Err(error) => {
+                    tracing::warn!(error = &error as &dyn std::error::Error, "local socket cannot accept");
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            },
+            // 4. The slow look at the kernel.
+            _ = tick.tick() => service.worker.verify(),
+        }
+    }
+    while questions.join_next().await.is_some() {}
+    tracing::info!("agent ends; what is enforced stays");
+    Ok(())
+}
+
+async fn answer(service: Arc<Service>, down: Arc<watch::Sender<bool>>, mut stream: UnixStream) {
+    let Some(question) = local::read_question(&mut stream).await else { return };
+    let answer = service.answer(question).await.unwrap_or_else(|gone| Answer::Failed(gone.to_string()));
+    let ends = matches!(answer, Answer::Down { .. });
+    local::write_answer(stream, &answer).await;
+    if ends {
+        down.send_replace(true);
+    }
+}
+
+/// What answers questions.
+struct Service {
+    config: Config,
+    worker: Worker,
+}
+
+impl Service {
+    async fn answer(&self, question: Question) -> Result<Answer, WorkerGone> {
+        Ok(match question {
+            Question::Status => Answer::Status(Box::new(self.status(false).await?)),
+            Question::Counters => Answer::Status(Box::new(self.status(true).await?)),
+            Question::Reload => match self.reload().await? {
+                Ok(outcome) => Answer::Reloaded(outcome),
+                Err(error) => Answer::Failed(chain(&error)),
+            },
+            Question::Down => match self.worker.down().await? {
+                Ok(removed) => Answer::Down { removed },
+                Err(error) => Answer::Failed(error),
+            },
+        })
+    }
+
+    async fn reload(&self) -> Result<Result<LastOutcome, standalone::Error>, WorkerGone> {
+        let Source::File(path) = &self.config.source;
+        match load_policy(path) {
+            Ok(body) => self.worker.offer(body).await.map(Ok),
+            Err(error) => Ok(Err(error)),
+        }
+    }
+
+    async fn status(&self, with_counters: bool) -> Result<Status, WorkerGone> {
+        let Report { seen, owned, last_outcome, ledger } = self.worker.observe().await?;
+        let Source::File(path) = &self.config.source;
+        Ok(Status {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            state_folder: self.config.state_folder.clone(),
+            source: format!("file {}", path.display()),
+            policy: PolicyStatus {
+                applied: seen.applied,
+                mode: seen.mode,
+                proven: seen.proven,
+                last_outcome,
+                drifts: seen.drifts,
+                fault: seen.fault,
+                ledger,
+            },
+            table: TableStatus {
+                name: "inet holdfast".to_owned(),
+                owned,
+                forwarded_enforced: seen.forwarded_enforced,
+                dropped_packets: seen.dropped_packets,
+                would_drop_packets: seen.would_drop_packets,
+                counters: with_counters.then_some(seen.counters),
+            },
+            session: None,
+        })
+    }
+}
+
+/// A thread that hears of changes to our table and tells the worker.
+fn watch_kernel(worker: &Worker) -> Result<(), Error> {
+    let worker = worker.clone();
+    let (ready, opened) = sync_channel(1);
+    let listen = move || match Watch::open() {
+        Ok(watch) => {
+            drop(ready.send(Ok(())));
+            pass_notices_on(watch, &worker);
+        }
+        Err(error) => drop(ready.send(Err(error))),
+    };
+    let failed = |source| Error::Start(StartError::Thread(source));
+    thread::Builder::new().name("notices".to_owned()).spawn(listen).map_err(failed)?;
+    opened.recv().map_err(|gone| failed(std::io::Error::other(gone)))?.map_err(Error::Watch)
+}
+
+fn pass_notices_on(mut watch: Watch, worker: &Worker) {
+    loop {
+        let told = match watch.wait() {
+            Ok(Notice::Quiet) => Ok(()),
+            Ok(Notice::Touched { pid, name }) => worker.noticed(pid, name),
+            Ok(Notice::Lost) => worker.noticed(0, "unknown".to_owned()),
+            Err(error) => {
+                tracing::error!(error = &error as &dyn std::error::Error, "kernel notices end; the slow tick goes on");
+                return;
+            }
+        };
+        // Without a worker the process is ending.
+        if told.is_err() {
+            return;
+        }
+    }
+}
+
+/// Takes our table away: by the running agent, or by this process where none runs. Whether there was one.
+///
+/// # Errors
+/// [`Error`] if the table is still there, or that cannot be told.
+pub fn take_down(state_folder: &Path) -> Result<bool, Error> {
+    match local::ask(state_folder, Question::Down) {
+        Ok(Answer::Down { removed }) => Ok(removed),
+        Ok(Answer::Failed(reason)) => Err(Error::Down(reason.into())),
+        Ok(other) => Err(Error::Down(format!("an unexpected answer: {other:?}").into())),
+        Err(local::Error::NotRunning(_)) => {
+            ensure_folder(state_folder).map_err(Error::Folder)?;
+            let _lock = Lock::take(state_folder)?;
+            take_table_away().map_err(Error::Down)
+        }
+        Err(error) => Err(Error::Local(error)),
+    }
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(source) = next {
+        text.push_str(": ");
+        text.push_str(&source.to_string());
+        next = source.source();
+    }
+    text
+}

@@ -1,0 +1,290 @@
+//! The thread that owns kernel and disk.
+//!
+//! - Commands are worked off one by one; each is answered, also when the asker has gone.
+//! - What the kernel was found to hold instead of the policy is repaired here, on a notice and on the slow tick.
+
+use std::path::PathBuf;
+use std::thread;
+
+use holdfast_model::artifact;
+use holdfast_model::desired::Stamp;
+use holdfast_model::ids::HostId;
+use holdfast_model::numbers::Version;
+use holdfast_model::policy::{Body, delta};
+use holdfast_model::statement::OutcomeKind;
+use holdfast_wire::encode_changes;
+use tokio::sync::{mpsc, oneshot};
+
+use super::status::{LastOutcome, LedgerState, Seen, observe};
+use crate::engine::{Cause, Content, Engine, Entry, Kernel, Loaded, Outcome, Update};
+use crate::ledger::{self, Ledger};
+use crate::nft::{self, Netfilter, TableOwner};
+use crate::plan::Kept;
+
+/// Commands that wait; beyond it whoever asks waits too.
+const COMMANDS_MAX: usize = 64;
+
+/// What the worker starts from.
+#[derive(Clone, Debug)]
+pub(super) struct Start {
+    pub(super) state_folder: PathBuf,
+    pub(super) host: Option<HostId>,
+    pub(super) kept: Kept,
+    pub(super) table_owner: TableOwner,
+}
+
+/// Why the worker does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// No netlink socket.
+    #[error("cannot reach the kernel's nf_tables")]
+    Kernel(#[source] nft::Error),
+    /// The disk fails.
+    #[error("cannot open the ledger")]
+    Ledger(#[source] ledger::Error),
+    /// No thread.
+    #[error("cannot start the netfilter thread")]
+    Thread(#[source] std::io::Error),
+}
+
+/// The worker has ended; the process is about to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("the netfilter thread has ended")]
+pub struct WorkerGone;
+
+pub(super) enum Command {
+    Apply(Box<Update>, oneshot::Sender<Outcome>),
+    Offer(Box<Body>, oneshot::Sender<LastOutcome>),
+    Keep(Kept, oneshot::Sender<Result<(), String>>),
+    Observe(oneshot::Sender<Report>),
+    Noticed { pid: u32, name: String },
+    Verify,
+    Down(oneshot::Sender<Result<bool, String>>),
+}
+
+/// What the worker knows.
+pub(super) struct Report {
+    pub(super) seen: Seen,
+    pub(super) owned: bool,
+    pub(super) last_outcome: Option<LastOutcome>,
+    pub(super) ledger: LedgerState,
+}
+
+/// A handle on the worker.
+#[derive(Clone, Debug)]
+pub struct Worker {
+    commands: mpsc::Sender<Command>,
+}
+
+impl Worker {
+    /// Starts the thread; returns when the last good policy is in force, or was found not to be there.
+    pub(super) fn start(start: Start) -> Result<Self, StartError> {
+        let (commands, inbox) = mpsc::channel(COMMANDS_MAX);
+        let (ready, started) = std::sync::mpsc::sync_channel(1);
+        let run = move || match Thread::open(start) {
+            Ok(thread) => {
+                drop(ready.send(Ok(())));
+                thread.serve(inbox);
+            }
+            Err(error) => drop(ready.send(Err(error))),
+        };
+        thread::Builder::new().name("netfilter".to_owned()).spawn(run).map_err(StartError::Thread)?;
+        match started.recv() {
+            Ok(result) => result.map(|()| Self { commands }),
+            Err(gone) => Err(StartError::Thread(std::io::Error::other(gone))),
+        }
+    }
+
+    async fn ask<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> Command) -> Result<T, WorkerGone> {
+        let (reply, answer) = oneshot::channel();
+        self.commands.send(command(reply)).await.map_err(|_| WorkerGone)?;
+        answer.await.map_err(|_| WorkerGone)
+    }
+
+    /// Applies one update.
+    ///
+    /// # Errors
+    /// [`WorkerGone`].
+    pub async fn apply(&self, update: Update) -> Result<Outcome, WorkerGone> {
+        self.ask(|reply| Command::Apply(Box::new(update), reply)).await
+    }
+
+    /// Puts a policy from a file into force; its version is one more than the last if it says something else.
+    ///
+    /// # Errors
+    /// [`WorkerGone`].
+    pub async fn offer(&self, body: Body) -> Result<LastOutcome, WorkerGone> {
+        self.ask(|reply| Command::Offer(Box::new(body), reply)).await
+    }
+
+    /// Changes what is kept open.
+    ///
+    /// # Errors
+    /// [`WorkerGone`].
+    pub async fn keep(&self, kept: Kept) -> Result<Result<(), String>, WorkerGone> {
+        self.ask(|reply| Command::Keep(kept, reply)).await
+    }
+
+    pub(super) async fn observe(&self) -> Result<Report, WorkerGone> {
+        self.ask(Command::Observe).await
+    }
+
+    pub(super) async fn down(&self) -> Result<Result<bool, String>, WorkerGone> {
+        self.ask(Command::Down).await
+    }
+
+    /// Reads the whole table soon.
+    pub(super) fn verify(&self) {
+        // A full queue has changes in it, and each of them is read back.
+        drop(self.commands.try_send(Command::Verify));
+    }
+
+    /// Tells that somebody changed our table; from a thread of its own.
+    pub(super) fn noticed(&self, pid: u32, name: String) -> Result<(), WorkerGone> {
+        self.commands.blocking_send(Command::Noticed { pid, name }).map_err(|_| WorkerGone)
+    }
+}
+
+struct Thread {
+    engine: Engine<Netfilter, Ledger>,
+    owned: bool,
+    last_outcome: Option<LastOutcome>,
+    ledger: LedgerState,
+    fault: Option<String>,
+    is_down: bool,
+}
+
+impl Thread {
+    fn open(start: Start) -> Result<Self, StartError> {
+        let (ledger, loaded, fault) = Ledger::open(&start.state_folder, start.host).map_err(StartError::Ledger)?;
+        let kernel = Netfilter::open(start.table_owner).map_err(StartError::Kernel)?;
+        let owned = kernel.is_owned();
+        let state = match (&loaded, fault) {
+            (Loaded::Missing, _) => LedgerState::Missing,
+            (Loaded::Found { .. }, _) => LedgerState::Loaded,
+            (Loaded::Unusable, fault) => {
+                let fault = fault.map_or_else(String::new, |fault| fault.to_string());
+                tracing::error!(file = %ledger.file().display(), fault, "last good policy on disk cannot be used");
+                LedgerState::Unusable(fault)
+            }
+        };
+        let mut engine = Engine::new(kernel, ledger, start.kept);
+        let started = engine.start(loaded);
+        let version = engine.held().map(|held| held.entry.stamp.version.raw());
+        let mut thread = Self { engine, owned, last_outcome: None, ledger: state, fault: None, is_down: false };
+        match started {
+            Ok(started) => tracing::info!(?started, version, owned, "kernel holds what the disk says"),
+            // The slow tick tries again.
+            Err(error) => thread.failed(&error, "last good policy is not in force"),
+        }
+        Ok(thread)
+    }
+
+    fn serve(mut self, mut inbox: mpsc::Receiver<Command>) {
+        while let Some(command) = inbox.blocking_recv() {
+            match command {
+                Command::Apply(update, reply) => drop(reply.send(self.apply(&update))),
+                Command::Offer(body, reply) => drop(reply.send(self.offer(&body))),
+                Command::Keep(kept, reply) => {
+                    drop(reply.send(self.engine.keep(kept).map_err(|error| error.to_string())));
+                }
+                Command::Observe(reply) => drop(reply.send(self.report())),
+                Command::Noticed { pid, name } => self.noticed(pid, &name),
+                Command::Verify => self.verify(),
+                Command::Down(reply) => {
+                    self.is_down = true;
+                    drop(reply.send(self.engine.down().map_err(|error| error.to_string())));
+                }
+            }
+        }
+    }
+
+    fn apply(&mut self, update: &Update) -> Outcome {
+        let outcome = self.engine.apply(update);
+        let (version, digest) = (update.stamp.version.raw(), update.stamp.digest.short());
+        if outcome.kind == OutcomeKind::Applied {
+            self.fault = None;
+            tracing::info!(version, digest, "policy is in force and read back");
+        } else {
+            let (reason, detail) = (outcome.reason(), outcome.detail());
+            tracing::warn!(version, digest, %reason, detail, "policy is not in force");
+        }
+        self.last_outcome = Some(LastOutcome::from(&outcome));
+        outcome
+    }
+
+    fn offer(&mut self, body: &Body) -> LastOutcome {
+        let update = offered(self.engine.held().map(|held| &held.entry), body);
+        LastOutcome::from(&self.apply(&update))
+    }
+
+    fn noticed(&mut self, pid: u32, name: &str) {
+        if self.is_down {
+            return;
+        }
+        match self.engine.has_moved() {
+            // The change was our own and has been read back.
+            Ok(false) => {}
+            Ok(true) => {
+                tracing::warn!(pid, process = name, "another process changed the ruleset");
+                self.verify();
+            }
+            Err(error) => self.failed(&error, "ruleset cannot be read after a notice"),
+        }
+    }
+
+    fn verify(&mut self) {
+        if self.is_down {
+            return;
+        }
+        match self.engine.repair() {
+            Ok(None) => self.fault = None,
+            Ok(Some(difference)) => {
+                self.fault = None;
+                tracing::warn!(%difference, "policy in the kernel was repaired");
+            }
+            Err(error) => self.failed(&error, "policy in the kernel cannot be repaired"),
+        }
+    }
+
+    fn failed(&mut self, error: &Cause, what: &'static str) {
+        self.fault = Some(error.to_string());
+        tracing::error!(error = &**error as &dyn std::error::Error, "{what}");
+    }
+
+    fn report(&mut self) -> Report {
+        let mut seen = observe(&mut self.engine);
+        seen.fault = seen.fault.or_else(|| self.fault.clone());
+        Report { seen, owned: self.owned, last_outcome: self.last_outcome.clone(), ledger: self.ledger.clone() }
+    }
+}
+
+/// The update that leads from what is held to a policy from a file.
+fn offered(held: Option<&Entry>, body: &Body) -> Update {
+    let digest = body.digest();
+    let whole = |version| Update {
+        origin: None,
+        stamp: Stamp { version, digest },
+        content: Content::Whole(artifact::encode(body)),
+    };
+    let Some(held) = held else { return whole(Version::FIRST) };
+    if held.stamp.digest == digest {
+        // Said again: read it back whole.
+        return whole(held.stamp.version);
+    }
+    let Some(version) = held.stamp.version.next() else { return whole(held.stamp.version) };
+    // What is more than a delta carries travels whole; the kernel gets an edit either way.
+    match encode_changes(&delta::diff(&held.body, body).changes) {
+        Ok(changes) => Update {
+            origin: None,
+            stamp: Stamp { version, digest },
+            content: Content::Changes { base: held.stamp, changes },
+        },
+        Err(_) => whole(version),
+    }
+}
+
+/// Takes our table away where no agent runs that could do it.
+pub(super) fn take_table_away() -> Result<bool, Cause> {
+    Netfilter::open(TableOwner::Off)?.remove()
+}
