@@ -204,6 +204,19 @@ impl Lab {
         self.host_at(address).map_or(&self.record.outside, |host| &host.namespace)
     }
 
+    /// Writes down what `verify` needs to know of the lab's fleet.
+    ///
+    /// # Errors
+    /// [`Error::Lock`] and [`Error::Record`].
+    pub fn set_purpose(&mut self, estate: Option<PathBuf>, mode_command: Option<PathBuf>) -> Result<(), Error> {
+        let _lock = lock(&self.folder)?;
+        self.record = Record::load(&self.folder)?;
+        self.record.estate = estate;
+        self.record.mode_command = mode_command;
+        self.record.save(&self.folder)?;
+        Ok(())
+    }
+
     /// Writes down which process is the agent of a host, or that there is none.
     ///
     /// # Errors

@@ -1,13 +1,16 @@
 //! What a lab is asked to be: names and addresses of hosts, from whatever described them.
 //!
-//! - Of an estate only workloads and their addresses are read: policies are not the lab's business.
+//! - Of an estate only hosts and their addresses are read, as they are before its first step: policies are not the lab's business.
 
 use std::fs;
 use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
+use holdfast_documents::estate::{Estate, State};
 use serde::{Deserialize, Serialize};
+
+use crate::verify::{Case, FindError, load};
 
 /// One host that the lab shall have.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -31,53 +34,50 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
-    /// It is neither an estate nor a list of hosts.
-    #[error("{} is neither an estate nor a list of hosts", .file.display())]
-    Parse {
+    /// It is no list of hosts.
+    #[error("{} is no list of hosts", .file.display())]
+    List {
         /// The file.
         file: PathBuf,
         /// Why.
         #[source]
         source: serde_json::Error,
     },
+    /// It is no estate.
+    #[error(transparent)]
+    Estate(#[from] FindError),
+    /// It has no hosts.
+    #[error("{} is a list of addresses that changes and has no hosts", .file.display())]
+    Churn {
+        /// The file.
+        file: PathBuf,
+    },
 }
 
-/// The two forms of a file that names hosts.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Form {
-    List(Vec<HostPlan>),
-    Estate { format: EstateFormat, workloads: Vec<Workload> },
-}
-
-#[derive(Deserialize)]
-enum EstateFormat {
-    #[serde(rename = "estate/1")]
-    One,
-}
-
-#[derive(Deserialize)]
-struct Workload {
-    id: String,
-    addresses: Vec<IpAddr>,
-}
-
-/// Reads the hosts that a file names.
+/// Reads the hosts that a file names: an estate of any form, or a JSON array of `{name, addresses}`.
 ///
 /// # Errors
 /// See [`Error`].
 pub fn load_plans(file: &Path) -> Result<Vec<HostPlan>, Error> {
     let bytes = fs::read(file).map_err(|source| Error::Read { file: file.to_owned(), source })?;
-    parse_plans(&bytes).map_err(|source| Error::Parse { file: file.to_owned(), source })
+    if bytes.trim_ascii_start().starts_with(b"[") {
+        return serde_json::from_slice(&bytes).map_err(|source| Error::List { file: file.to_owned(), source });
+    }
+    match load(file)? {
+        Case::Estate(estate) => Ok(estate.states.first().map_or_else(Vec::new, |state| plans_of(&estate, state))),
+        Case::Churn(_) => Err(Error::Churn { file: file.to_owned() }),
+    }
 }
 
-fn parse_plans(bytes: &[u8]) -> Result<Vec<HostPlan>, serde_json::Error> {
-    Ok(match serde_json::from_slice(bytes)? {
-        Form::List(plans) => plans,
-        Form::Estate { format: EstateFormat::One, workloads } => {
-            workloads.into_iter().map(|Workload { id, addresses }| HostPlan { name: id, addresses }).collect()
-        }
-    })
+/// The hosts of one state of an estate, by name.
+#[must_use]
+pub fn plans_of(estate: &Estate, state: &State) -> Vec<HostPlan> {
+    let name_of = |id| estate.host_names.get(id).cloned().unwrap_or_else(|| id.to_string());
+    let hosts = state.intent.hosts.iter();
+    let mut plans: Vec<HostPlan> =
+        hosts.map(|(id, host)| HostPlan { name: name_of(id), addresses: host.addresses.clone() }).collect();
+    plans.sort_by(|one, other| one.name.cmp(&other.name));
+    plans
 }
 
 #[cfg(test)]
@@ -86,14 +86,13 @@ mod tests {
 
     #[test]
     fn estates_and_lists_name_the_same_hosts() {
-        let list = r#"[{"name": "x/a", "addresses": ["10.0.0.1", "fd00::1"]}]"#;
-        let estate = r#"{"format": "estate/1", "id": "e", "rules": [],
+        let folder = tempfile::tempdir().unwrap();
+        let (list, estate) = (folder.path().join("list.json"), folder.path().join("estate.json"));
+        fs::write(&list, r#"[{"name": "x/a", "addresses": ["10.0.0.1", "fd00::1"]}]"#).unwrap();
+        let text = r#"{"format": "estate/1", "id": "e", "title": "t", "truth": "derived", "needs": [], "rules": [],
+            "enforced": {"in": [], "out": []}, "source": {}, "expect": [],
             "workloads": [{"id": "x/a", "labels": {}, "ports": [], "addresses": ["10.0.0.1", "fd00::1"]}]}"#;
-        assert_eq!(parse_plans(list.as_bytes()).unwrap(), parse_plans(estate.as_bytes()).unwrap());
-    }
-
-    #[test]
-    fn another_form_is_refused() {
-        assert!(parse_plans(br#"{"format": "estate/2", "workloads": []}"#).is_err());
+        fs::write(&estate, text).unwrap();
+        assert_eq!(load_plans(&list).unwrap(), load_plans(&estate).unwrap());
     }
 }

@@ -61,8 +61,12 @@ pub struct Record {
     pub blocks: Blocks,
     /// Whether all of it was made; a crash leaves `false`.
     pub ready: bool,
-    /// The hosts, in the order of the estate.
+    /// The hosts, in the order of the plan.
     pub hosts: Vec<Host>,
+    /// The estate that the hosts are from, where one was named.
+    pub estate: Option<PathBuf>,
+    /// The program that puts all hosts into the mode that its one argument names, where the lab's fleet has one.
+    pub mode_command: Option<PathBuf>,
 }
 
 /// Why a record cannot be read or written.
@@ -124,6 +128,8 @@ impl Record {
             blocks,
             ready: false,
             hosts: Vec::new(),
+            estate: None,
+            mode_command: None,
         }
     }
 

@@ -5,6 +5,7 @@
 pub mod exec;
 pub mod hosts;
 pub mod output;
+pub mod packets;
 pub mod probe;
 pub mod publish;
 pub mod up;
@@ -53,7 +54,7 @@ pub enum Command {
     Stop(exec::StopArgs),
     /// Makes the lab: namespaces, links and addresses, no agents.
     Up(up::UpArgs),
-    /// Judges what is rendered against what estates expect.
+    /// Judges estates by real packets in the lab, or by what is rendered.
     Verify(verify::Args),
 }
 
@@ -86,7 +87,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Start(args) => exec::start(&lab, &args).map_err(Into::into),
         Command::Stop(args) => exec::stop(&lab, &args).map_err(Into::into),
         Command::Up(args) => up::up(&lab, &args).map_err(Into::into),
-        Command::Verify(args) => verify::run(&args).map_err(Into::into),
+        Command::Verify(args) => verify::run(&lab, &args).map_err(Into::into),
     };
     outcome.unwrap_or_else(|error: Box<dyn std::error::Error>| {
         complain(error.as_ref());

@@ -58,13 +58,7 @@ struct View {
 
 impl View {
     fn row(&self) -> Vec<String> {
-        let outcome = match &self.outcome {
-            Outcome::Passed => "passed".to_owned(),
-            Outcome::Dropped => "dropped".to_owned(),
-            Outcome::Refused { by } => format!("refused by {by}"),
-            Outcome::Failed { why } => format!("not sent: {why}"),
-        };
-        vec![self.source.to_string(), self.destination.to_string(), self.flow.to_string(), outcome]
+        vec![self.source.to_string(), self.destination.to_string(), self.flow.to_string(), self.outcome.to_string()]
     }
 }
 

@@ -11,9 +11,13 @@ use crate::plan::{self, load_plans};
 /// Flags of `up`.
 #[derive(clap::Args, Debug)]
 pub struct UpArgs {
-    /// The hosts: an estate (`estate/1`), of which only workloads and their addresses are read, or a JSON array of `{name, addresses}`.
+    /// The hosts: an estate, of which only hosts and addresses are read, or a JSON array of `{name, addresses}`.
     #[arg(long, value_name = "FILE")]
     estate: PathBuf,
+    /// A program that puts every host into the mode that its one argument names (`visibility`, `enforced`) and returns when all of them are;
+    /// `verify` runs it.
+    #[arg(long, value_name = "PROGRAM")]
+    mode_command: Option<PathBuf>,
 }
 
 /// Flags of `down`.
@@ -33,6 +37,15 @@ pub enum Error {
     /// The lab fails.
     #[error(transparent)]
     Lab(#[from] lab::Error),
+    /// A path that shall be remembered leads nowhere.
+    #[error("cannot find {}", .path.display())]
+    Path {
+        /// The path.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
     /// Stderr is closed.
     #[error("cannot say what was done")]
     Write(#[source] io::Error),
@@ -44,7 +57,10 @@ pub enum Error {
 /// See [`Error`].
 pub fn up(folder: &Path, args: &UpArgs) -> Result<ExitCode, Error> {
     let plans = load_plans(&args.estate)?;
-    let (lab, ensured) = Lab::ensure(folder, &plans)?;
+    let estate = absolute(&args.estate)?;
+    let mode_command = args.mode_command.as_deref().map(absolute).transpose()?;
+    let (mut lab, ensured) = Lab::ensure(folder, &plans)?;
+    lab.set_purpose(Some(estate), mode_command)?;
     let count = lab.record().hosts.len();
     let done = match ensured {
         Ensured::Made => "made",
@@ -52,6 +68,10 @@ pub fn up(folder: &Path, args: &UpArgs) -> Result<ExitCode, Error> {
     };
     say(&format!("{done} a lab of {count} hosts in {}", lab.folder().display())).map_err(Error::Write)?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn absolute(path: &Path) -> Result<PathBuf, Error> {
+    path.canonicalize().map_err(|source| Error::Path { path: path.to_owned(), source })
 }
 
 /// Takes the lab in this folder away.

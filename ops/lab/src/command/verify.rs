@@ -1,4 +1,4 @@
-//! `holdfast-lab verify`: whether what is rendered means what estates expect.
+//! `holdfast-lab verify`: whether estates get what they expect, by what is rendered or by real packets.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,6 +8,7 @@ use holdfast_documents::estate;
 use holdfast_render::Index;
 
 use super::output::{Format, complain, say, write_json, write_table};
+use super::packets;
 use crate::verify::{Case, Error, FindError, Report, find, load, verify_churn, verify_estate};
 
 /// The estates of the project, below its root.
@@ -20,10 +21,11 @@ const DETAILS_SHOWN_MAX: usize = 200;
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// Judges what is rendered, by evaluator and artifact, without packets; needs no root.
-    #[arg(long, required = true)]
+    #[arg(long)]
     render_only: bool,
-    /// An estate, or a folder of estates; may be given more than once.
-    #[arg(long = "estate", value_name = "FILE|DIR", env = "HOLDFAST_ESTATES", default_value = OWN_ESTATES)]
+    /// An estate, or a folder of estates; may be given more than once. Without it, packets judge the standing lab's own estate, and `--render-only`
+    /// all estates of the folder that `HOLDFAST_ESTATES` names, or else the project's.
+    #[arg(long = "estate", value_name = "FILE|DIR")]
     estates: Vec<PathBuf>,
     /// The form of the result.
     #[arg(short, long, value_enum, default_value_t)]
@@ -36,6 +38,9 @@ pub enum VerifyError {
     /// A path names no estate.
     #[error(transparent)]
     Find(#[from] FindError),
+    /// Packets judge nothing.
+    #[error(transparent)]
+    Packets(#[from] packets::Error),
     /// Stdout or stderr does not take it.
     #[error("cannot write the result")]
     Write(#[from] io::Error),
@@ -45,9 +50,18 @@ pub enum VerifyError {
 ///
 /// # Errors
 /// See [`VerifyError`].
-pub fn run(args: &Args) -> Result<ExitCode, VerifyError> {
+pub fn run(lab: &Path, args: &Args) -> Result<ExitCode, VerifyError> {
+    if !args.render_only {
+        let mut files = Vec::new();
+        for path in &args.estates {
+            files.extend(find(path)?);
+        }
+        return Ok(packets::verify_standing(lab, &files, args.output)?);
+    }
+    let own = || vec![std::env::var_os("HOLDFAST_ESTATES").map_or_else(|| OWN_ESTATES.into(), PathBuf::from)];
+    let paths = if args.estates.is_empty() { own() } else { args.estates.clone() };
     let mut files = Vec::new();
-    for path in &args.estates {
+    for path in &paths {
         files.extend(find(path)?);
     }
     let mut reports = Vec::new();

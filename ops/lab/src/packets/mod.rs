@@ -5,6 +5,7 @@
 //!   sent. Denied probes go in waves of their own, so that nothing else moves the counters.
 //! - Modes and counters are somebody else's ([`Fleet`]): the same run judges hosts with agents from files and hosts of a control plane.
 
+mod commanded;
 mod counters;
 mod evidence;
 mod expand;
@@ -18,6 +19,7 @@ use holdfast_model::address::Family;
 use holdfast_model::policy::Mode;
 use serde::Serialize;
 
+pub use commanded::{CommandError, Commanded};
 pub use counters::{CountersError, observe_drops};
 pub use expand::{Expansion, Skipped, Why, cells_of};
 pub use run::{Error, Run};

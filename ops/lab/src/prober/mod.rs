@@ -16,6 +16,7 @@ mod raw;
 mod serve;
 mod socket;
 
+use std::fmt;
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
@@ -116,6 +117,17 @@ pub enum Outcome {
         /// Why.
         why: String,
     },
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Passed => f.write_str("passed"),
+            Self::Dropped => f.write_str("dropped"),
+            Self::Refused { by } => write!(f, "refused by {by}"),
+            Self::Failed { why } => write!(f, "not sent: {why}"),
+        }
+    }
 }
 
 /// The end of one probe.

@@ -1,0 +1,217 @@
+//! `holdfast-lab verify` by real packets: the estate of the standing lab against its fleet.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Mutex;
+
+use holdfast_documents::estate::Estate;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+
+use super::output::{Format, say, write_json, write_table};
+use crate::lab::{self, Lab};
+use crate::packets::{self, Commanded, Difference, Expected, Finding, Fleet, Progress, Run, Skipped, cells_of};
+use crate::plan::plans_of;
+use crate::verify::{Case, FindError, load};
+
+/// Why packets judge nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The lab fails.
+    #[error(transparent)]
+    Lab(#[from] lab::Error),
+    /// The estate cannot be read.
+    #[error(transparent)]
+    Find(#[from] FindError),
+    /// Which estate is not clear.
+    #[error("packets judge one estate: name one file, or make the lab from one")]
+    OneEstate,
+    /// An address list has no hosts.
+    #[error("{} has no hosts to send packets between", .file.display())]
+    Churn {
+        /// The file.
+        file: PathBuf,
+    },
+    /// The lab's hosts are others.
+    #[error("the lab's hosts are not those of {}", .file.display())]
+    OtherHosts {
+        /// The file.
+        file: PathBuf,
+    },
+    /// Nobody sets modes.
+    #[error("the lab knows no program that sets modes: `up --mode-command` names it")]
+    NoModeCommand,
+    /// The run fails.
+    #[error(transparent)]
+    Run(#[from] packets::Error),
+    /// This binary cannot be started again.
+    #[error("cannot find this program's own file")]
+    Program(#[source] io::Error),
+    /// Stdout or stderr does not take it.
+    #[error("cannot write the result")]
+    Write(#[from] io::Error),
+}
+
+/// What came of one state of one estate, as programs read it.
+#[derive(Serialize)]
+pub struct View {
+    /// The estate.
+    id: String,
+    /// Which of its states; 0 is the one as written.
+    step: usize,
+    /// Cells that were probed.
+    cells: usize,
+    /// Cells of which every probe was as it must be.
+    agree: usize,
+    /// The others.
+    wrong: usize,
+    /// Needs of the estate that are not understood.
+    unmet: Vec<String>,
+    /// Probes that were sent.
+    probes: usize,
+    /// What packets cannot show.
+    skipped: Vec<Skipped>,
+    /// Every difference.
+    differences: Vec<Difference>,
+}
+
+/// Judges the standing lab. Exit code 0 if every cell agrees, 1 otherwise.
+///
+/// # Errors
+/// See [`Error`].
+pub fn verify_standing(folder: &Path, files: &[PathBuf], output: Format) -> Result<ExitCode, Error> {
+    let lab = Lab::open(folder)?;
+    let file = match files {
+        [] => lab.record().estate.clone().ok_or(Error::OneEstate)?,
+        [file] => file.clone(),
+        [_, _, ..] => return Err(Error::OneEstate),
+    };
+    let Case::Estate(estate) = load(&file)? else { return Err(Error::Churn { file }) };
+    let program = lab.record().mode_command.clone().ok_or(Error::NoModeCommand)?;
+    let mut fleet = Commanded { lab: &lab, program };
+    let view = judge(&lab, &estate, 0, &mut fleet, &file)?;
+    let right = view.wrong == 0 && view.unmet.is_empty();
+    show(&[view], output)?;
+    Ok(if right { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Judges one state of an estate in a lab that has its hosts.
+fn judge(lab: &Lab, estate: &Estate, step: usize, fleet: &mut dyn Fleet, file: &Path) -> Result<View, Error> {
+    let other_hosts = || Error::OtherHosts { file: file.to_owned() };
+    let state = estate.states.get(step).ok_or_else(other_hosts)?;
+    let stands = |name: &str| lab.record().host(name).map(|host| host.addresses.as_slice());
+    if plans_of(estate, state).iter().any(|plan| stands(&plan.name) != Some(&plan.addresses)) {
+        return Err(other_hosts());
+    }
+    let expansion = cells_of(estate, state);
+    let program = std::env::current_exe().map_err(Error::Program)?;
+    let bar = Bar::default();
+    let report = Run { lab, program, fleet, progress: &bar }.verify(&expansion.cells)?;
+    Ok(View {
+        id: estate.id.clone(),
+        step,
+        cells: report.cells,
+        agree: report.agree,
+        wrong: report.cells - report.agree,
+        unmet: estate.unmet(),
+        probes: report.probes,
+        skipped: expansion.skipped,
+        differences: report.differences,
+    })
+}
+
+fn show(views: &[View], output: Format) -> io::Result<()> {
+    match output {
+        Format::Json => write_json(&views),
+        Format::Table => {
+            let differences: Vec<Vec<String>> =
+                views.iter().flat_map(|view| view.differences.iter().map(|difference| row(view, difference))).collect();
+            if !differences.is_empty() {
+                let header = ["ESTATE", "STEP", "FROM", "TO", "SOURCE", "DESTINATION", "FLOW", "EXPECTED", "FOUND"];
+                write_table(&header, differences)?;
+            }
+            for view in views {
+                let View { id, cells, agree, wrong, probes, skipped, .. } = view;
+                let skipped = skipped.len();
+                say(&format!(
+                    "{id}: {cells} cells, {agree} agree, {wrong} wrong, {probes} probes, {skipped} not by packets"
+                ))?;
+            }
+            Ok(())
+        }
+    }
+}
+
+fn row(view: &View, difference: &Difference) -> Vec<String> {
+    let Difference { cell, source, destination, finding } = difference;
+    let expected = match cell.expected {
+        Expected::Allowed => "allowed",
+        Expected::Denied => "denied",
+    };
+    vec![
+        view.id.clone(),
+        view.step.to_string(),
+        cell.from.to_string(),
+        cell.to.to_string(),
+        source.to_string(),
+        destination.to_string(),
+        cell.flow.to_string(),
+        expected.to_owned(),
+        found(finding),
+    ]
+}
+
+fn found(finding: &Finding) -> String {
+    match finding {
+        Finding::NotInVisibility { outcome } => format!("in visibility: {outcome}"),
+        Finding::Blocked { outcome } | Finding::NotDropped { outcome } => outcome.to_string(),
+        Finding::Leaked => "passed".to_owned(),
+        Finding::NotCounted => "no answer, but no drop of ours counted".to_owned(),
+    }
+}
+
+/// One bar at a time on a terminal; nothing elsewhere.
+#[derive(Default)]
+struct Bar(Mutex<Option<ProgressBar>>);
+
+impl Bar {
+    fn with(&self, act: impl FnOnce(&mut Option<ProgressBar>)) {
+        // A bar that a panic left half drawn is still a bar.
+        act(&mut self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
+    }
+}
+
+impl Progress for Bar {
+    fn begin(&self, part: &str, probes: usize) {
+        let style = ProgressStyle::with_template("{msg:16} {wide_bar} {pos}/{len} probes, {eta} left");
+        let bar = ProgressBar::new(u64::try_from(probes).unwrap_or(u64::MAX)).with_message(part.to_owned());
+        let bar = match style {
+            Ok(style) => bar.with_style(style),
+            Err(_) => bar,
+        };
+        self.with(|place| {
+            if let Some(before) = place.replace(bar) {
+                before.finish_and_clear();
+            }
+        });
+    }
+
+    fn advance(&self, probes: usize) {
+        self.with(|place| {
+            if let Some(bar) = place {
+                bar.inc(u64::try_from(probes).unwrap_or(u64::MAX));
+            }
+        });
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        self.with(|place| {
+            if let Some(bar) = place.take() {
+                bar.finish_and_clear();
+            }
+        });
+    }
+}
