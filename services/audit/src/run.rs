@@ -114,6 +114,7 @@ pub async fn run(loaded: Loaded<AuditConfig>) -> Result<(), Error> {
     let bus = Bus::connect(BusConfig {
         url: config.nats_url.clone(),
         name: "holdfast-audit".to_owned(),
+        user: "holdfast_audit".to_owned(),
         tls: Some(mutual(&identity.client, &identity.roots)?),
     })
     .await?;

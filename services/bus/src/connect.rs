@@ -22,6 +22,8 @@ pub struct BusConfig {
     pub url: String,
     /// The name that the server shows, e.g. `gateway gw_…`.
     pub name: String,
+    /// The user whose certificate it shows; its inboxes begin with `_INBOX_<user>`, so that nobody listens to another's answers.
+    pub user: String,
     /// Client certificate and trust; absent only for a server without TLS.
     pub tls: Option<rustls::ClientConfig>,
 }
@@ -56,6 +58,7 @@ impl Bus {
         let seed = Arc::new(AtomicU64::new(Uuid::now_v7().as_u64_pair().1));
         let mut options = ConnectOptions::new()
             .name(config.name)
+            .custom_inbox_prefix(format!("_INBOX_{}", config.user))
             .retry_on_initial_connect()
             .ping_interval(Duration::from_secs(10))
             .connection_timeout(Duration::from_secs(5))

@@ -1,1 +1,3 @@
-//! Not built yet.
+//! The renderer service: turns intent into desired states under its lease, numbers and relays events, and holds the keys.
+
+pub mod init;

@@ -284,7 +284,7 @@ fn mk_events(seqs: std::ops::RangeInclusive<u64>) -> Vec<OutgoingEvent> {
 }
 
 async fn mk_bus(server: &NatsServer) -> Bus {
-    let config = BusConfig { url: server.url(), name: "test".to_owned(), tls: None };
+    let config = BusConfig { url: server.url(), name: "test".to_owned(), user: "test".to_owned(), tls: None };
     let bus = Bus::connect(config).await.expect("the address is good");
     let mut link = bus.link();
     timeout(DEADLINE, link.wait_for(|link| link.up)).await.expect("in time").expect("the bus lives");
