@@ -283,3 +283,18 @@ fn the_largest_group_fits() {
         .collect();
     assert_eq!(super::objects(&format!("{GROUP}  cidrs: |\n{lines}")).len(), 1);
 }
+
+#[test]
+fn every_rule_is_on_the_page_about_documents() {
+    let page = include_str!("../../../../docs/documents.md");
+    for rule in RuleName::ALL {
+        assert!(page.contains(&format!("| `{rule}` |")), "{rule}");
+    }
+}
+
+#[test]
+fn the_policy_on_the_page_about_documents_is_one() {
+    let page = include_str!("../../../../docs/documents.md");
+    let example = page.split("```yaml\n").nth(1).and_then(|rest| rest.split("```").next()).expect("an example");
+    assert_eq!(super::objects(example).len(), 1);
+}

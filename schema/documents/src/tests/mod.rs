@@ -1,6 +1,7 @@
 //! Whole documents in, objects or faults out.
 
 mod defaults;
+mod hostile;
 mod malformed;
 mod ours;
 
