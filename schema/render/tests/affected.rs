@@ -5,14 +5,14 @@ mod support;
 use std::collections::BTreeSet;
 
 use holdfast_model::intent::{
-    EnrolledHost, Intent, Kind, NamespaceMatch, Object, ObjectKey, Peer, PeerSpec, Policy, PolicyRule, PortSpec,
-    Service, ServiceSpec, Spec,
+    AddressGroupSpec, DeclaredPort, EndpointSpec, EnrolledHost, HostSpec, Intent, Kind, NamespaceMatch, NamespaceSpec,
+    Object, ObjectKey, Peer, PeerSpec, Policy, PolicyRule, PortSpec, Service, ServiceSpec, Spec,
 };
 use holdfast_model::label::Selector;
 use holdfast_model::policy::delta::{Change, diff};
-use holdfast_model::policy::{Action, PortRange, protocol};
+use holdfast_model::policy::{Action, Mode, PortRange, protocol};
 use holdfast_render::lint::lint;
-use holdfast_render::{Edit, Index, render_all, render_host, render_hosts};
+use holdfast_render::{Affected, Edit, Index, render_all, render_host, render_hosts};
 use proptest::prelude::*;
 use support::{apply_to_intent, host_id, ip, labels, name, worlds};
 
@@ -25,7 +25,9 @@ proptest! {
         steps in prop::collection::vec(step(), 1..8),
     ) {
         let mut index = Index::new(&intent);
-        let mut held = render_all(&index);
+        let first = render_all(&index);
+        let mut held = first.clone();
+        let mut total = Affected::default();
         for step in steps {
             let edit = match step {
                 Step::Edit(edit) => edit,
@@ -44,8 +46,9 @@ proptest! {
             prop_assert!(differ.is_subset(&affected.hosts), "{:?} not in {:?}", differ, affected.hosts);
             prop_assert!(affected.hosts.iter().all(|host| full.contains_key(host)));
             let gone: BTreeSet<_> = enrolled.into_iter().filter(|host| !full.contains_key(host)).collect();
-            prop_assert_eq!(gone, affected.gone);
+            prop_assert_eq!(&gone, &affected.gone);
 
+            total.extend(affected.clone());
             held.extend(render_hosts(&index, affected.hosts));
             held.retain(|host, _| full.contains_key(host));
             prop_assert_eq!(&held, &full);
@@ -56,6 +59,11 @@ proptest! {
                 prop_assert_eq!(alone.as_ref(), Some(body.as_ref()));
             }
         }
+        // What several edits touch together is enough too.
+        prop_assert!(total.hosts.iter().all(|host| held.contains_key(host)));
+        prop_assert!(total.gone.iter().all(|host| !held.contains_key(host)));
+        prop_assert!(held.iter().all(|(host, body)| first.get(host) == Some(body) || total.hosts.contains(host)));
+        prop_assert!(first.keys().all(|host| held.contains_key(host) || total.gone.contains(host)));
     }
 }
 
@@ -81,6 +89,40 @@ fn a_relabelled_peer_touches_those_that_admit_it_and_is_one_edit_of_a_set() {
         let changes = diff(&before[&id], &after).changes;
         assert!(matches!(&changes[..], [Change::EditSet { .. }]), "{changes:?}");
     }
+}
+
+#[test]
+fn an_edit_that_no_body_depends_on_touches_nobody() {
+    let mut index = Index::new(&mk_thousand());
+    let group = Spec::AddressGroup(AddressGroupSpec { cidrs: vec![] });
+    let namespace = Spec::Namespace(NamespaceSpec { labels: labels(&[("tier", "gold")]) });
+    let nobody = put_policy("nobody", "ghost", "web", 80);
+    let endpoint = Spec::Endpoint(EndpointSpec { labels: labels(&[("role", "printer")]), ..EndpointSpec::default() });
+    for edit in [put("unused", group), put("default", namespace), nobody, put("printer", endpoint)] {
+        assert_eq!(index.apply(edit.clone()), Affected::default(), "{edit:?}");
+    }
+    // Nobody's rules ask for a declared port, and no selector reads this label.
+    let mut host = mk_host(2, "db");
+    host.ports = vec![DeclaredPort { name: "db".to_owned(), protocol: protocol::TCP, port: 5432 }];
+    host.labels.insert("note".to_owned(), "x".to_owned());
+    assert_eq!(index.apply(Edit::PutHost(host)), Affected::default());
+}
+
+#[test]
+fn a_mode_touches_its_host_and_a_group_those_whose_rules_name_it() {
+    let mut index = Index::new(&mk_thousand());
+    let mode = Spec::Host(HostSpec { mode: Some(Mode::Enforced), ..HostSpec::default() });
+    assert_eq!(index.apply(put("h7", mode)).hosts, BTreeSet::from([host_id(7)]));
+
+    let Edit::PutObject(Object { spec: Spec::Policy(mut policy), .. }) = put_policy("three", "db", "web", 5432) else {
+        panic!("a policy");
+    };
+    policy.ingress[0].peers = PeerSpec::Of(vec![Peer::Group(name("list"))]);
+    assert_eq!(index.apply(put("three", Spec::Policy(policy))).hosts, (0..3).map(host_id).collect());
+    let group = |cidr: &str| Spec::AddressGroup(AddressGroupSpec { cidrs: vec![support::net(cidr)] });
+    assert_eq!(index.apply(put("list", group("192.0.2.0/24"))).hosts, (0..3).map(host_id).collect());
+    assert_eq!(index.apply(put("list", group("192.0.2.0/24"))), Affected::default());
+    assert_eq!(index.apply(put("other", group("192.0.2.0/24"))), Affected::default());
 }
 
 #[test]
@@ -145,6 +187,10 @@ fn mk_host(number: u32, role: &str) -> EnrolledHost {
     }
 }
 
+fn put(called: &str, spec: Spec) -> Edit {
+    Edit::PutObject(Object { namespace: name("default"), name: name(called), spec })
+}
+
 fn put_policy(policy: &str, subject: &str, peer: &str, port: u16) -> Edit {
     let select = |role: &str| Selector::equal_to(&labels(&[("role", role)]));
     let rule = PolicyRule {
@@ -160,5 +206,5 @@ fn put_policy(policy: &str, subject: &str, peer: &str, port: u16) -> Edit {
     };
     let policy_spec =
         Policy { subject: select(subject), isolate_ingress: true, ingress: vec![rule], ..Policy::default() };
-    Edit::PutObject(Object { namespace: name("default"), name: name(policy), spec: Spec::Policy(policy_spec) })
+    put(policy, Spec::Policy(policy_spec))
 }

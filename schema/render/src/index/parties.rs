@@ -92,7 +92,7 @@ impl Parties {
         })
     }
 
-    /// Every namespace that has had a party, with its parties.
+    /// Every namespace that has a party, with its parties.
     pub(crate) fn namespaces(&self) -> impl Iterator<Item = (&Name, &RoaringBitmap)> {
         self.by_namespace.iter()
     }
@@ -149,7 +149,11 @@ impl Parties {
         if party.host().is_some() {
             put(&mut self.hosts);
         }
-        put(self.by_namespace.entry(party.namespace.clone()).or_default());
+        let inside = self.by_namespace.entry(party.namespace.clone()).or_default();
+        put(inside);
+        if inside.is_empty() {
+            self.by_namespace.remove(&party.namespace);
+        }
         for address in &party.addresses {
             let bitmap = self.by_address.entry(*address).or_default();
             put(bitmap);
