@@ -225,6 +225,18 @@ fn the_set_of_ports_is_what_judging_every_port_finds() {
 }
 
 #[test]
+fn a_decision_says_its_cause_in_words() {
+    let intent = mk_intent(&[
+        ("a", role("web"), vec![allow(of_role("db"), ports(80, 80))]),
+        ("b", Selector::everything(), vec![]),
+    ]);
+    let words = |port| judge(&intent, host(2), host(1), tcp(port)).ingress.to_string();
+    assert_eq!(words(80), "allowed by Policy/default/a ingress[0]");
+    assert_eq!(words(81), "denied: no rule allows it, isolated by Policy/default/a, Policy/default/b");
+    assert_eq!(Decision::Open.to_string(), "open: no policy isolates this direction");
+}
+
+#[test]
 fn both_ends_must_allow() {
     let mut intent = mk_intent(&[("a", role("web"), vec![allow(PeerSpec::Any, ServiceSpec::Any)])]);
     put_policy(&mut intent, "b", Policy { subject: role("db"), isolate_egress: true, ..Policy::default() });

@@ -1,5 +1,7 @@
 //! What is answered.
 
+use std::fmt;
+
 use holdfast_model::intent::ObjectKey;
 use holdfast_model::policy::{Direction, Mode};
 
@@ -12,6 +14,13 @@ pub struct RuleRef {
     pub direction: Direction,
     /// Its place there, from 0.
     pub index: usize,
+}
+
+impl fmt::Display for RuleRef {
+    /// As in the paths of faults: `Policy/default/web ingress[1]`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}[{}]", self.policy, self.direction, self.index)
+    }
 }
 
 /// What one end's rules say.
@@ -36,6 +45,25 @@ impl Decision {
         match self {
             Self::NotGoverned | Self::Open | Self::Allowed(_) => true,
             Self::Denied(_) | Self::Isolated(_) => false,
+        }
+    }
+}
+
+impl fmt::Display for Decision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotGoverned => f.write_str("not governed: no agent at this end"),
+            Self::Open => f.write_str("open: no policy isolates this direction"),
+            Self::Allowed(rule) => write!(f, "allowed by {rule}"),
+            Self::Denied(rule) => write!(f, "denied by {rule}"),
+            Self::Isolated(policies) => {
+                f.write_str("denied: no rule allows it, isolated by ")?;
+                for (index, policy) in policies.iter().enumerate() {
+                    let comma = if index == 0 { "" } else { ", " };
+                    write!(f, "{comma}{policy}")?;
+                }
+                Ok(())
+            }
         }
     }
 }
