@@ -161,6 +161,26 @@ fn a_policy_of_another_namespace_governs_nobody_here_and_its_groups_are_its_own(
     assert!(set_of(&body, &body.ingress.rules[0]).v4.is_empty());
 }
 
+#[test]
+fn a_fixed_intent_has_the_digest_that_it_always_had() {
+    // A build that derives keys or bytes otherwise gives every host of every fleet a new version at its start: never by accident.
+    let kinds = vec![IcmpKind { kind: 8, code: None }];
+    let named = Service::Ports { protocol: protocol::TCP, ports: PortSpec::Named("web".to_owned()) };
+    let services =
+        vec![port(protocol::UDP, 53, 60), named, Service::Protocol(47), Service::Icmp { v4: kinds, v6: vec![] }];
+    let rule = PolicyRule {
+        order: -3,
+        action: Action::Deny,
+        local: Some(vec![net("10.0.0.0/24")]),
+        log: true,
+        ..allow(vec![select("peer"), cidr("2001:db8::/32")], ServiceSpec::Of(services))
+    };
+    let any = PolicyRule { peers: PeerSpec::Any, ..allow(vec![], ServiceSpec::Any) };
+    let policy = Policy { egress: vec![rule.clone()], isolate_egress: true, ..ingress(vec![rule, any]) };
+    let digest = render(&mk_intent(policy)).digest().to_string();
+    assert_eq!(digest, "35b1d5f69751511baa11e6a60fd92a2d16a69bc912659e00fcc3b1860ddac7ad");
+}
+
 fn render(intent: &Intent) -> Body {
     render_host(&Index::new(intent), host_id(0)).expect("enrolled")
 }
