@@ -1,19 +1,28 @@
-//! `holdfast-lab verify` by real packets: the estate of the standing lab against its fleet.
+//! `holdfast-lab verify` by real packets: the estate of the standing lab against its fleet, or any estates against agents of their own.
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use holdfast_documents::estate::Estate;
+use holdfast_render::{Index, render_all};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use super::output::{Format, say, write_json, write_table};
-use crate::lab::{self, Lab};
-use crate::packets::{self, Commanded, Difference, Expected, Finding, Fleet, Progress, Run, Skipped, cells_of};
+use crate::lab::{self, HostState, Lab};
+use crate::packets::{
+    self, Commanded, Difference, Expected, Finding, Fleet, Progress, Run, Skipped, Standalone, StandaloneError,
+    cells_of,
+};
 use crate::plan::plans_of;
 use crate::verify::{Case, FindError, load};
+
+/// The agent's binary, beside this one.
+const AGENT_PROGRAM: &str = "holdfast-agent";
+/// The folder of the labs that `--standalone` makes, below the lab's.
+const STANDALONE_FOLDER: &str = "standalone";
 
 /// Why packets judge nothing.
 #[derive(Debug, thiserror::Error)]
@@ -42,6 +51,9 @@ pub enum Error {
     /// Nobody sets modes.
     #[error("the lab knows no program that sets modes: `up --mode-command` names it")]
     NoModeCommand,
+    /// An agent fails.
+    #[error(transparent)]
+    Standalone(#[from] StandaloneError),
     /// The run fails.
     #[error(transparent)]
     Run(#[from] packets::Error),
@@ -94,6 +106,65 @@ pub fn verify_standing(folder: &Path, files: &[PathBuf], output: Format) -> Resu
     let right = view.wrong == 0 && view.unmet.is_empty();
     show(&[view], output)?;
     Ok(if right { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Judges estates with all their steps, each in a lab of its own in a folder below the lab's. Exit code 0 if every cell agrees, 1 otherwise.
+///
+/// # Errors
+/// See [`Error`]; what was made is taken away all the same.
+pub fn verify_standalone(
+    folder: &Path,
+    files: &[PathBuf],
+    agent: Option<&Path>,
+    hosts_max: usize,
+    output: Format,
+) -> Result<ExitCode, Error> {
+    let agent = match agent {
+        Some(agent) => agent.to_owned(),
+        None => std::env::current_exe().map_err(Error::Program)?.with_file_name(AGENT_PROGRAM),
+    };
+    let folder = folder.join(STANDALONE_FOLDER);
+    let mut views = Vec::new();
+    for file in files {
+        let Case::Estate(estate) = load(file)? else {
+            say(&format!("{}: no hosts, not by packets", file.display()))?;
+            continue;
+        };
+        let hosts = estate.states.iter().map(|state| state.intent.hosts.len()).max().unwrap_or_default();
+        if hosts > hosts_max {
+            say(&format!("{}: {hosts} hosts are too many, not by packets", estate.id))?;
+            continue;
+        }
+        // What a crash left here would have agents of another run.
+        Lab::remove(&folder, HostState::Wipe)?;
+        let judged = judge_steps(&folder, &agent, &estate, file);
+        Lab::remove(&folder, HostState::Wipe)?;
+        views.extend(judged?);
+    }
+    let right = views.iter().all(|view| view.wrong == 0 && view.unmet.is_empty());
+    show(&views, output)?;
+    Ok(if right { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Judges every state of an estate; agents live on from state to state while the hosts are the same.
+fn judge_steps(folder: &Path, agent: &Path, estate: &Estate, file: &Path) -> Result<Vec<View>, Error> {
+    let mut views = Vec::new();
+    for (step, state) in estate.states.iter().enumerate() {
+        let plans = plans_of(estate, state);
+        let mut lab = match Lab::ensure(folder, &plans) {
+            Err(lab::Error::Differs { .. }) => {
+                Lab::remove(folder, HostState::Wipe)?;
+                Lab::ensure(folder, &plans)?.0
+            }
+            ensured => ensured?.0,
+        };
+        let rendered = render_all(&Index::new(&state.intent));
+        let name_of = |id| estate.host_names.get(id).cloned().unwrap_or_else(|| id.to_string());
+        let bodies = rendered.iter().map(|(id, body)| (name_of(id), Arc::clone(body))).collect();
+        let mut fleet = Standalone::start(&mut lab, agent, &bodies)?;
+        views.push(judge(&lab, estate, step, &mut fleet, file)?);
+    }
+    Ok(views)
 }
 
 /// Judges one state of an estate in a lab that has its hosts.

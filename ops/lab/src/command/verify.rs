@@ -23,6 +23,15 @@ pub struct Args {
     /// Judges what is rendered, by evaluator and artifact, without packets; needs no root.
     #[arg(long)]
     render_only: bool,
+    /// Judges estates, with all their steps, by packets between agents without a control plane, in labs made for it; needs root and `--estate`.
+    #[arg(long, conflicts_with = "render_only", requires = "estates")]
+    standalone: bool,
+    /// The agent of `--standalone`; the one beside this program if absent.
+    #[arg(long, value_name = "PROGRAM", requires = "standalone")]
+    agent: Option<PathBuf>,
+    /// Estates with more hosts are named and passed over by `--standalone`.
+    #[arg(long, value_name = "N", default_value_t = 40)]
+    hosts_max: usize,
     /// An estate, or a folder of estates; may be given more than once. Without it, packets judge the standing lab's own estate, and `--render-only`
     /// all estates of the folder that `HOLDFAST_ESTATES` names, or else the project's.
     #[arg(long = "estate", value_name = "FILE|DIR")]
@@ -56,7 +65,11 @@ pub fn run(lab: &Path, args: &Args) -> Result<ExitCode, VerifyError> {
         for path in &args.estates {
             files.extend(find(path)?);
         }
-        return Ok(packets::verify_standing(lab, &files, args.output)?);
+        return Ok(if args.standalone {
+            packets::verify_standalone(lab, &files, args.agent.as_deref(), args.hosts_max, args.output)?
+        } else {
+            packets::verify_standing(lab, &files, args.output)?
+        });
     }
     let own = || vec![std::env::var_os("HOLDFAST_ESTATES").map_or_else(|| OWN_ESTATES.into(), PathBuf::from)];
     let paths = if args.estates.is_empty() { own() } else { args.estates.clone() };

@@ -9,6 +9,7 @@ use holdfast_model::policy::Mode;
 
 use super::{Fleet, FleetError, observe_drops};
 use crate::lab::Lab;
+use crate::record::Host;
 
 /// Hosts of a lab, and the program that sets their modes.
 pub struct Commanded<'a> {
@@ -63,17 +64,14 @@ impl Fleet for Commanded<'_> {
     }
 
     fn observe_drops(&mut self) -> Result<BTreeMap<String, u64>, FleetError> {
-        drops_of(self.lab)
+        drops_of_hosts(self.lab.record().hosts.iter())
     }
 }
 
-/// Reads the drops of every host of a lab.
-///
-/// # Errors
-/// The kernel of a host's namespace has no table of ours.
-pub(super) fn drops_of(lab: &Lab) -> Result<BTreeMap<String, u64>, FleetError> {
+/// Reads the drops of hosts.
+pub(super) fn drops_of_hosts<'a>(hosts: impl Iterator<Item = &'a Host>) -> Result<BTreeMap<String, u64>, FleetError> {
     let mut drops = BTreeMap::new();
-    for host in &lab.record().hosts {
+    for host in hosts {
         let dropped = observe_drops(&host.namespace).map_err(|error| FleetError(error.into()))?;
         drops.insert(host.name.clone(), dropped);
     }

@@ -10,6 +10,7 @@ mod counters;
 mod evidence;
 mod expand;
 mod run;
+mod standalone;
 
 use std::collections::BTreeMap;
 use std::error::Error as StdError;
@@ -23,6 +24,7 @@ pub use commanded::{CommandError, Commanded};
 pub use counters::{CountersError, observe_drops};
 pub use expand::{Expansion, Skipped, Why, cells_of};
 pub use run::{Error, Run};
+pub use standalone::{Standalone, StandaloneError};
 
 use crate::flow::Flow;
 use crate::party::Party;
