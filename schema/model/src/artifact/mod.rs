@@ -13,7 +13,7 @@ mod tree;
 
 pub use codec::CodecError;
 pub use flat::{DecodeError, FORMAT, decode, encode};
-pub use tree::{AssembleError, assemble, tree_of};
+pub use tree::{AssembleError, assemble, children, tree_of};
 
 #[cfg(test)]
 mod tests;

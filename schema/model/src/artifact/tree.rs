@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use super::codec::CodecError;
 use super::nodes::{
-    Chunk, Descend, Root, decode_chunk, decode_root, decode_rule, encode_root, encode_rule, visit_chunks,
+    Chunk, Descend, Root, TAG_BODY, TAG_BRANCH, decode_chunk, decode_root, decode_rule, encode_root, encode_rule,
+    visit_chunks,
 };
 use crate::address::{Address, Either, Family, Interval};
 use crate::digest::Digest;
@@ -85,6 +86,25 @@ pub fn tree_of(body: &Body, known: impl Fn(Digest) -> bool) -> (Digest, BTreeMap
     }
     put(digest, root);
     (digest, nodes)
+}
+
+/// The digests that a node names: what is to be fetched before [`assemble`] can read it. A node that names none has none.
+///
+/// # Errors
+/// [`CodecError`] if it is a node that names others and cannot be read.
+pub fn children(node: &[u8]) -> Result<Vec<Digest>, CodecError> {
+    match node.first() {
+        Some(&TAG_BODY) => {
+            let root = decode_root(node)?;
+            let rules = root.chains.into_iter().flat_map(|(_, rules)| rules);
+            Ok(rules.chain(root.sets.into_iter().flat_map(|(_, v4, v6)| [v4, v6])).collect())
+        }
+        Some(&TAG_BRANCH) => match decode_chunk(node)? {
+            Chunk::Branch(_, children) => Ok(children),
+            Chunk::Leaf(_) => Ok(Vec::new()),
+        },
+        Some(_) | None => Ok(Vec::new()),
+    }
 }
 
 /// Reads a body back from its nodes, checking every digest on the way.

@@ -1,0 +1,140 @@
+//! Leases: who may act alone, and until when.
+//!
+//! - A term rises with every new holder, never with a renewal. Whoever writes under a lease locks its row for the term in the same transaction:
+//!   a successor's claim waits for that transaction, a renewal does not (the term is part of a key, the expiry is not).
+//! - Time is the database's. A holder stops by its own clock, counted from before it asked.
+
+use std::time::Duration;
+
+use holdfast_events::{Actor, Label128, LeaseAcquired};
+use holdfast_model::numbers::LeaseTerm;
+use sqlx::postgres::PgConnection;
+
+use crate::error::Error;
+use crate::outbox::Outbox;
+use crate::pool::{Mode, Store};
+use crate::value::{big, number};
+
+/// How long a lease holds without renewal.
+pub const LEASE_TTL: Duration = Duration::from_secs(30);
+/// The lease of the one renderer that renders, numbers and relays.
+pub const RENDERER_LEASE: &str = "renderer";
+
+/// The answer to a claim.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Claim {
+    /// It is the caller's now, under a new term.
+    Acquired(LeaseTerm),
+    /// Somebody else has it.
+    Held {
+        /// Who.
+        holder: String,
+        /// Until when, from now, if it is not renewed.
+        remaining: Duration,
+    },
+}
+
+impl Store {
+    /// Claims a lease that nobody holds. A gateway's lease has the name of its id.
+    ///
+    /// # Errors
+    /// [`Error`] of the connection.
+    pub async fn acquire_lease(&self, actor: Actor, name: &str, holder: &str) -> Result<Claim, Error> {
+        let (name, holder) = (Label128::new(name), Label128::new(holder));
+        self.transact("acquire a lease", Mode::Write, move |tx| {
+            let (name, holder) = (name.clone(), holder.clone());
+            Box::pin(async move { acquire(tx, actor, name, holder).await })
+        })
+        .await
+    }
+
+    /// Renews a lease; false if it is no longer held under this term.
+    ///
+    /// # Errors
+    /// [`Error`] of the connection.
+    pub async fn renew_lease(&self, name: &str, term: LeaseTerm) -> Result<bool, Error> {
+        let (name, term) = (name.to_owned(), big(term.raw())?);
+        self.transact("renew a lease", Mode::Write, move |tx| {
+            let name = name.clone();
+            Box::pin(async move {
+                let done = sqlx::query(
+                    "UPDATE leases SET expires_at = clock_timestamp() + make_interval(secs => $3) \
+                     WHERE name = $1 AND term = $2 AND expires_at > clock_timestamp()",
+                )
+                .bind(name)
+                .bind(term)
+                .bind(LEASE_TTL.as_secs_f64())
+                .execute(tx)
+                .await?;
+                Ok(done.rows_affected() == 1)
+            })
+        })
+        .await
+    }
+
+    /// Gives a lease up, so that a successor need not wait; false if it was not held under this term.
+    ///
+    /// # Errors
+    /// [`Error`] of the connection.
+    pub async fn release_lease(&self, name: &str, term: LeaseTerm) -> Result<bool, Error> {
+        let (name, term) = (name.to_owned(), big(term.raw())?);
+        self.transact("release a lease", Mode::Write, move |tx| {
+            let name = name.clone();
+            Box::pin(async move {
+                let done = sqlx::query(
+                    "UPDATE leases SET expires_at = clock_timestamp() \
+                     WHERE name = $1 AND term = $2 AND expires_at > clock_timestamp()",
+                )
+                .bind(name)
+                .bind(term)
+                .execute(tx)
+                .await?;
+                Ok(done.rows_affected() == 1)
+            })
+        })
+        .await
+    }
+}
+
+async fn acquire(tx: &mut PgConnection, actor: Actor, name: Label128, holder: Label128) -> Result<Claim, Error> {
+    let taken: Option<i64> = sqlx::query_scalar(
+        "INSERT INTO leases AS l (name, holder, term, expires_at) \
+         VALUES ($1, $2, 1, clock_timestamp() + make_interval(secs => $3)) \
+         ON CONFLICT (name) DO UPDATE \
+         SET holder = excluded.holder, term = l.term + 1, expires_at = clock_timestamp() + make_interval(secs => $3) \
+         WHERE l.expires_at <= clock_timestamp() \
+         RETURNING term",
+    )
+    .bind(name.as_str())
+    .bind(holder.as_str())
+    .bind(LEASE_TTL.as_secs_f64())
+    .fetch_optional(&mut *tx)
+    .await?;
+    let Some(raw) = taken else {
+        let (holder, seconds): (String, f64) = sqlx::query_as(
+            "SELECT holder, greatest(extract(epoch FROM expires_at - clock_timestamp()), 0)::float8 \
+             FROM leases WHERE name = $1",
+        )
+        .bind(name.as_str())
+        .fetch_one(&mut *tx)
+        .await?;
+        return Ok(Claim::Held { holder, remaining: Duration::from_secs_f64(seconds) });
+    };
+    let term = LeaseTerm::from_raw(number("term", raw)?);
+    let mut outbox = Outbox::new(actor);
+    outbox.push(LeaseAcquired { name, holder, term })?;
+    outbox.write(tx).await?;
+    Ok(Claim::Acquired(term))
+}
+
+/// Makes sure that the renderer's lease is held under this term, until the end of this transaction.
+pub(crate) async fn fence(tx: &mut PgConnection, term: LeaseTerm) -> Result<(), Error> {
+    let held = sqlx::query(
+        "SELECT FROM leases WHERE name = $1 AND term = $2 AND expires_at > clock_timestamp() FOR KEY SHARE",
+    )
+    .bind(RENDERER_LEASE)
+    .bind(big(term.raw())?)
+    .fetch_optional(&mut *tx)
+    .await?;
+    if held.is_some() { Ok(()) } else { Err(Error::Fenced { lease: RENDERER_LEASE.to_owned(), term }) }
+}

@@ -1,0 +1,276 @@
+//! Connections, and the one way to use them.
+//!
+//! - Every use of a connection runs in a task of its own, which a caller that goes away does not cancel: the driver's `begin` is not cancel-safe,
+//!   and a statement cut in the middle leaves its connection in an unknown state.
+//! - A connection that failed in any other way than a refused statement is closed, never returned. So is one that did not answer in time:
+//!   the driver does not notice a peer that went silent.
+//! - No ping before use: the first statement finds a dead connection, which is then replaced; nothing has happened by then.
+
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, RwLock};
+use std::time::Duration;
+
+use sqlx::pool::PoolConnection;
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions, Postgres};
+use tokio::time::timeout;
+
+use crate::config::StoreConfig;
+use crate::error::{Error, Retry, is_connection_loss};
+
+/// The longest that the server works on one statement.
+pub const STATEMENT_TIMEOUT: Duration = Duration::from_secs(15);
+/// The longest that one transaction may take, as this side sees it: two of the longest statements.
+const CALL_TIMEOUT: Duration = Duration::from_secs(30);
+/// The longest for a check of everything.
+const LONG_CALL_TIMEOUT: Duration = Duration::from_secs(600);
+/// The longest wait for a connection.
+const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Tries of a transaction that met another one.
+const TRIES_MAX: u32 = 4;
+/// Waits for a connection that must fail in a row before the pool is thought to have leaked its permits and is replaced.
+const POOL_TIMEOUTS_MAX: u32 = 3;
+
+/// What a transaction does; boxed, because it borrows the connection.
+pub(crate) type Work<'c, T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send + 'c>>;
+
+/// How a transaction reads and how long it may take.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Mode {
+    /// Writes; each statement sees what is committed when it begins.
+    Write,
+    /// Writes a lot.
+    LongWrite,
+    /// Reads one consistent state.
+    Snapshot,
+    /// Reads one consistent state for a check of everything; may make temporary tables.
+    LongSnapshot,
+}
+
+impl Mode {
+    const fn begin(self) -> &'static str {
+        match self {
+            Self::Write => "BEGIN",
+            Self::LongWrite => "BEGIN; SET LOCAL statement_timeout = '600s'",
+            Self::Snapshot => "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
+            // A READ ONLY transaction may still write to temporary tables but not make them.
+            Self::LongSnapshot => "BEGIN ISOLATION LEVEL REPEATABLE READ; SET LOCAL statement_timeout = '600s'",
+        }
+    }
+
+    const fn call_timeout(self) -> Duration {
+        match self {
+            Self::Write | Self::Snapshot => CALL_TIMEOUT,
+            Self::LongWrite | Self::LongSnapshot => LONG_CALL_TIMEOUT,
+        }
+    }
+}
+
+/// The database, as one role sees it. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Store {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    options: PgConnectOptions,
+    connections_max: u32,
+    pool: RwLock<PgPool>,
+    pool_timeouts: AtomicU32,
+}
+
+fn new_pool(options: &PgConnectOptions, connections_max: u32) -> PgPool {
+    PgPoolOptions::new()
+        .max_connections(connections_max)
+        .acquire_timeout(ACQUIRE_TIMEOUT)
+        .idle_timeout(Duration::from_secs(600))
+        .max_lifetime(Duration::from_secs(1800))
+        .test_before_acquire(false)
+        .connect_lazy_with(options.clone())
+}
+
+impl Store {
+    /// Makes a pool of connections; none is opened yet.
+    #[must_use]
+    pub fn connect_lazily(config: &StoreConfig) -> Self {
+        let milliseconds = |duration: Duration| duration.as_millis().to_string();
+        let options = config.options().options([
+            ("statement_timeout", milliseconds(STATEMENT_TIMEOUT)),
+            ("lock_timeout", milliseconds(Duration::from_secs(5))),
+            ("idle_in_transaction_session_timeout", milliseconds(Duration::from_secs(10))),
+            ("timezone", "UTC".to_owned()),
+        ]);
+        let pool = RwLock::new(new_pool(&options, config.connections_max));
+        let inner = Inner { options, connections_max: config.connections_max, pool, pool_timeouts: AtomicU32::new(0) };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// Makes a pool of connections and opens the first.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] if the server cannot be reached or does not let the role in.
+    pub async fn connect(config: &StoreConfig) -> Result<Self, Error> {
+        let store = Self::connect_lazily(config);
+        store.ping().await?;
+        Ok(store)
+    }
+
+    /// Asks the server for a sign of life.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] and others of the connection.
+    pub async fn ping(&self) -> Result<(), Error> {
+        self.transact("ping", Mode::Snapshot, |tx| {
+            Box::pin(async move {
+                sqlx::query("SELECT 1").execute(tx).await?;
+                Ok(())
+            })
+        })
+        .await
+    }
+
+    /// Closes every connection once it is free.
+    pub async fn close(&self) {
+        self.inner.pool().close().await;
+    }
+
+    /// Runs a transaction in a task of its own, again if another was in the way.
+    pub(crate) async fn transact<T, F>(&self, what: &'static str, mode: Mode, work: F) -> Result<T, Error>
+    where
+        T: Send + 'static,
+        F: for<'c> Fn(&'c mut PgConnection) -> Work<'c, T> + Send + Sync + 'static,
+    {
+        let inner = Arc::clone(&self.inner);
+        // Not the supervised spawn: the task ends by itself within its time limit, and its result is awaited right here.
+        #[expect(clippy::disallowed_methods, reason = "watched by the join below")]
+        let task = tokio::spawn(async move { inner.repeat(mode, &work).await });
+        match task.await {
+            Ok(result) => result.map_err(|error| error.at(what)),
+            Err(source) => Err(Error::Task { what, source }),
+        }
+    }
+}
+
+impl Inner {
+    fn pool(&self) -> PgPool {
+        // A panic while the lock is held is not possible: it is held for a clone or a store only.
+        self.pool.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+    }
+
+    async fn acquire(&self) -> Result<Held, Error> {
+        let pool = self.pool();
+        match pool.acquire().await {
+            Ok(connection) => {
+                self.pool_timeouts.store(0, Ordering::Relaxed);
+                Ok(Held(Some(connection)))
+            }
+            Err(error) => {
+                if matches!(error, sqlx::Error::PoolTimedOut) {
+                    self.note_pool_timeout();
+                }
+                Err(Error::Unavailable { what: "connect", source: error })
+            }
+        }
+    }
+
+    fn note_pool_timeout(&self) {
+        let in_a_row = self.pool_timeouts.fetch_add(1, Ordering::Relaxed) + 1;
+        if in_a_row < POOL_TIMEOUTS_MAX {
+            return;
+        }
+        self.pool_timeouts.store(0, Ordering::Relaxed);
+        tracing::warn!(in_a_row, "no database connection to be had; replacing the pool");
+        *self.pool.write().unwrap_or_else(std::sync::PoisonError::into_inner) =
+            new_pool(&self.options, self.connections_max);
+    }
+
+    async fn repeat<T, F>(&self, mode: Mode, work: &F) -> Result<T, Error>
+    where
+        F: for<'c> Fn(&'c mut PgConnection) -> Work<'c, T> + Send + Sync,
+    {
+        let mut tries = 1;
+        loop {
+            let result = self.once(mode, work).await;
+            match result {
+                Err(error) if error.retry() == Retry::Now && tries < TRIES_MAX => {
+                    tracing::debug!(tries, %error, "transaction is tried again");
+                    // Those that met each other come back at different times: the low bits of a new id are random.
+                    let spread = u64::from(uuid::Uuid::now_v7().as_bytes()[15] % 16);
+                    tokio::time::sleep(Duration::from_millis(u64::from(tries) * (4 + spread))).await;
+                    tries += 1;
+                }
+                Ok(_) | Err(_) => return result,
+            }
+        }
+    }
+
+    async fn once<T, F>(&self, mode: Mode, work: &F) -> Result<T, Error>
+    where
+        F: for<'c> Fn(&'c mut PgConnection) -> Work<'c, T> + Send + Sync,
+    {
+        let after = mode.call_timeout();
+        let mut held = self.begin(mode).await?;
+        let connection = held.connection();
+        match timeout(after, work(connection)).await {
+            Err(_) => Err(Error::TimedOut { what: "a transaction", after }),
+            Ok(Err(error)) => {
+                // What failed is over; the connection is worth keeping only if it says so in time.
+                if let Ok(Ok(_)) = timeout(ACQUIRE_TIMEOUT, sqlx::raw_sql("ROLLBACK").execute(&mut *connection)).await {
+                    held.release();
+                }
+                Err(error)
+            }
+            Ok(Ok(value)) => match timeout(after, sqlx::raw_sql("COMMIT").execute(&mut *connection)).await {
+                Ok(Ok(_)) => {
+                    held.release();
+                    Ok(value)
+                }
+                Ok(Err(source)) if source.as_database_error().is_some() && !is_connection_loss(&source) => {
+                    Err(source.into())
+                }
+                Ok(Err(source)) => Err(Error::OutcomeUnknown { what: "commit", source: Some(source) }),
+                Err(_) => Err(Error::OutcomeUnknown { what: "commit", source: None }),
+            },
+        }
+    }
+
+    /// A connection with a transaction begun. Dead connections are dropped on the way: nothing has happened on them.
+    async fn begin(&self, mode: Mode) -> Result<Held, Error> {
+        let mut dead = 0;
+        loop {
+            let mut held = self.acquire().await?;
+            let begun = timeout(ACQUIRE_TIMEOUT, sqlx::raw_sql(mode.begin()).execute(held.connection())).await;
+            let error = match begun {
+                Ok(Ok(_)) => return Ok(held),
+                Ok(Err(source)) => Error::from(source),
+                Err(_) => Error::TimedOut { what: "begin", after: ACQUIRE_TIMEOUT },
+            };
+            dead += 1;
+            if matches!(error.retry(), Retry::Never) || dead > self.connections_max {
+                return Err(error);
+            }
+        }
+    }
+}
+
+/// A connection that is closed unless it is released.
+struct Held(Option<PoolConnection<Postgres>>);
+
+impl Held {
+    fn connection(&mut self) -> &mut PgConnection {
+        self.0.as_mut().expect("taken only by release and drop, which end its life")
+    }
+
+    fn release(mut self) {
+        drop(self.0.take());
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Some(connection) = self.0.take() {
+            drop(connection.detach());
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! Committing a render: artifacts, desired states, events and progress in one transaction under the renderer's lease.
+//!
+//! - A version follows its predecessor by one, and the database is asked, not the renderer's memory: a render computed on an older state is refused
+//!   whole, and nothing of it is announced.
+//! - A render that changes nothing and moves no revision writes nothing, so a restart writes nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use holdfast_events::{Actor, DesiredState, RENDERED_STATES_MAX, RenderCommitted, RenderDesired, SignatureBytes};
+use holdfast_model::desired::{Component, Desired, Stamp};
+use holdfast_model::digest::Digest;
+use holdfast_model::ids::HostId;
+use holdfast_model::numbers::{AuthorityEpoch, LeaseTerm, Revision, Version};
+use sqlx::postgres::PgConnection;
+use uuid::Uuid;
+
+use crate::error::Error;
+use crate::lease::fence;
+use crate::outbox::Outbox;
+use crate::pool::{Mode, Store};
+use crate::value::{big, component, digest, number, signature, small, version};
+use crate::{artifact, authority};
+
+/// Rows of one statement: the fastest of the sizes tried.
+const ROWS_MAX: usize = 1000;
+
+/// A desired state with the renderer's word for it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SignedState {
+    /// What is desired.
+    pub desired: Desired,
+    /// The signature of it.
+    pub signature: SignatureBytes,
+}
+
+/// What a render is to commit.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RenderCommit {
+    /// The renderer's lease.
+    pub lease_term: LeaseTerm,
+    /// The epoch that the signatures name.
+    pub authority_epoch: AuthorityEpoch,
+    /// The revision that was rendered.
+    pub revision: Revision,
+    /// How many hosts were rendered to find what changed.
+    pub hosts_rendered: u32,
+    /// What changed.
+    pub states: Vec<SignedState>,
+    /// Nodes that the states name and that may not be stored yet.
+    pub artifacts: BTreeMap<Digest, Vec<u8>>,
+}
+
+/// What came of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Committed {
+    /// It is stored and may be announced.
+    Stored,
+    /// There was nothing to store.
+    Nothing,
+}
+
+/// The newest desired state of one (host, component), as it is stored.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LatestState {
+    /// The state and the renderer's word for it.
+    pub state: SignedState,
+    /// The epoch that the signature names.
+    pub authority_epoch: AuthorityEpoch,
+    /// The revision at which it got its content.
+    pub revision: Revision,
+}
+
+impl Store {
+    /// Commits a render.
+    ///
+    /// # Errors
+    /// [`Error::Fenced`] if the lease is no longer held, [`Error::VersionGap`] if a state does not follow the one that is stored.
+    pub async fn commit_render(&self, commit: RenderCommit) -> Result<Committed, Error> {
+        let commit = Arc::new(commit);
+        self.transact("commit a render", Mode::LongWrite, move |tx| {
+            let commit = Arc::clone(&commit);
+            Box::pin(async move { store_render(tx, &commit).await })
+        })
+        .await
+    }
+
+    /// Up to which revision the last render went; zero before the first.
+    ///
+    /// # Errors
+    /// [`Error`] of the connection.
+    pub async fn rendered_revision(&self) -> Result<Revision, Error> {
+        self.transact("read the render's progress", Mode::Snapshot, |tx| {
+            Box::pin(async move { Ok(rendered(tx).await?.unwrap_or_default()) })
+        })
+        .await
+    }
+
+    /// The newest desired states of all hosts: what a starting renderer compares with.
+    ///
+    /// # Errors
+    /// [`Error::Value`] if a stored state cannot be read.
+    pub async fn all_latest(&self) -> Result<Vec<LatestState>, Error> {
+        self.transact("load all desired states", Mode::LongSnapshot, |tx| {
+            Box::pin(async move {
+                let rows: Vec<LatestRow> = sqlx::query_as(
+                    "SELECT host_id, component, version, digest, signature, authority_epoch, revision \
+                     FROM desired_latest ORDER BY host_id, component",
+                )
+                .fetch_all(tx)
+                .await?;
+                rows.into_iter().map(LatestRow::state).collect()
+            })
+        })
+        .await
+    }
+}
+
+/// A row of `desired_latest`.
+#[derive(sqlx::FromRow)]
+pub(crate) struct LatestRow {
+    host_id: Uuid,
+    component: i16,
+    version: i64,
+    digest: Vec<u8>,
+    signature: Vec<u8>,
+    authority_epoch: i64,
+    revision: i64,
+}
+
+impl LatestRow {
+    pub(crate) fn state(self) -> Result<LatestState, Error> {
+        let stamp = Stamp {
+            version: version("desired_latest.version", self.version)?,
+            digest: digest("desired_latest.digest", &self.digest)?,
+        };
+        let desired = Desired { host: HostId::new(self.host_id), component: component(self.component)?, stamp };
+        let signature = signature("desired_latest.signature", &self.signature)?;
+        Ok(LatestState {
+            state: SignedState { desired, signature },
+            authority_epoch: AuthorityEpoch::from_raw(number("desired_latest.authority_epoch", self.authority_epoch)?),
+            revision: Revision::from_raw(number("desired_latest.revision", self.revision)?),
+        })
+    }
+}
+
+pub(crate) async fn rendered(tx: &mut PgConnection) -> Result<Option<Revision>, Error> {
+    let raw: Option<i64> = sqlx::query_scalar("SELECT revision FROM render_progress").fetch_optional(tx).await?;
+    raw.map(|raw| number("render_progress.revision", raw).map(Revision::from_raw)).transpose()
+}
+
+async fn store_render(tx: &mut PgConnection, commit: &RenderCommit) -> Result<Committed, Error> {
+    fence(tx, commit.lease_term).await?;
+    let epoch = authority::load(tx).await?.epoch;
+    if epoch != commit.authority_epoch {
+        return Err(Error::value("authority_epoch", commit.authority_epoch));
+    }
+    let before = rendered(tx).await?;
+    if before.is_some_and(|before| before > commit.revision) {
+        return Err(Error::value("render_progress.revision", commit.revision));
+    }
+    if commit.states.is_empty() && before == Some(commit.revision) {
+        return Ok(Committed::Nothing);
+    }
+    check_versions(tx, &commit.states).await?;
+    artifact::insert(tx, commit.artifacts.iter()).await?;
+    for states in commit.states.chunks(ROWS_MAX) {
+        insert_states(tx, commit, states).await?;
+    }
+    sqlx::query(
+        "INSERT INTO render_progress (revision, lease_term, rendered_at) VALUES ($1, $2, transaction_timestamp()) \
+         ON CONFLICT (only_row) DO UPDATE SET revision = excluded.revision, lease_term = excluded.lease_term, \
+                                              rendered_at = excluded.rendered_at",
+    )
+    .bind(big(commit.revision.raw())?)
+    .bind(big(commit.lease_term.raw())?)
+    .execute(&mut *tx)
+    .await?;
+    let mut outbox = Outbox::new(Actor::Renderer);
+    push_events(&mut outbox, commit)?;
+    outbox.write(tx).await?;
+    Ok(Committed::Stored)
+}
+
+fn push_events(outbox: &mut Outbox, commit: &RenderCommit) -> Result<(), Error> {
+    let RenderCommit { lease_term, authority_epoch, revision, hosts_rendered, .. } = *commit;
+    for states in commit.states.chunks(RENDERED_STATES_MAX) {
+        let state = |state: &SignedState| DesiredState {
+            host: state.desired.host,
+            component: state.desired.component,
+            version: state.desired.stamp.version,
+            digest: state.desired.stamp.digest,
+            signature: state.signature,
+        };
+        let states = states.iter().map(state).collect();
+        outbox.push(RenderDesired { revision, lease_term, authority_epoch, states })?;
+    }
+    let len = commit.states.len();
+    let states_changed = u32::try_from(len).map_err(|_| Error::value("states_changed", len))?;
+    outbox.push(RenderCommitted { revision, lease_term, hosts_rendered, states_changed })?;
+    Ok(())
+}
+
+/// Locks the states' predecessors and makes sure that each state follows its own by one.
+async fn check_versions(tx: &mut PgConnection, states: &[SignedState]) -> Result<(), Error> {
+    let mut keys: Vec<(HostId, Component)> =
+        states.iter().map(|state| (state.desired.host, state.desired.component)).collect();
+    keys.sort_unstable();
+    let is_twice = keys.windows(2).any(|pair| matches!(pair, [a, b] if a == b));
+    if is_twice {
+        return Err(Error::VersionGap("a render names one state twice".to_owned()));
+    }
+    let hosts: BTreeSet<Uuid> = keys.iter().map(|(host, _)| host.uuid()).collect();
+    let hosts: Vec<Uuid> = hosts.into_iter().collect();
+    let enrolled: i64 = sqlx::query_scalar("SELECT count(*) FROM hosts WHERE host_id = ANY($1)")
+        .bind(&hosts)
+        .fetch_one(&mut *tx)
+        .await?;
+    if usize::try_from(enrolled) != Ok(hosts.len()) {
+        return Err(Error::VersionGap("a render names a host that is not enrolled".to_owned()));
+    }
+    let rows: Vec<(Uuid, i16, i64)> = sqlx::query_as(
+        "SELECT host_id, component, version FROM desired_latest WHERE host_id = ANY($1) \
+         ORDER BY host_id, component FOR UPDATE",
+    )
+    .bind(hosts)
+    .fetch_all(tx)
+    .await?;
+    let stored: BTreeMap<(Uuid, i16), i64> = rows.into_iter().map(|(host, part, raw)| ((host, part), raw)).collect();
+    for SignedState { desired, .. } in states {
+        let next = match stored.get(&(desired.host.uuid(), small(desired.component))) {
+            Some(raw) => version("desired_latest.version", *raw)?.next(),
+            None => Some(Version::FIRST),
+        };
+        if next != Some(desired.stamp.version) {
+            let (host, part, found) = (desired.host, desired.component, desired.stamp.version);
+            let text = format!("{host} {part} is rendered as version {found}, the next is {next:?}");
+            return Err(Error::VersionGap(text));
+        }
+    }
+    Ok(())
+}
+
+async fn insert_states(tx: &mut PgConnection, commit: &RenderCommit, states: &[SignedState]) -> Result<(), Error> {
+    let versions = states.iter().map(|state| big(state.desired.stamp.version.raw())).collect::<Result<Vec<_>, _>>()?;
+    sqlx::query(
+        "WITH given AS ( \
+             SELECT host_id, component, version, digest, signature \
+             FROM UNNEST($1::uuid[], $2::smallint[], $3::bigint[], $4::bytea[], $5::bytea[]) \
+             AS r (host_id, component, version, digest, signature) \
+         ), history AS ( \
+             INSERT INTO desired_states (host_id, component, version, digest, signature, authority_epoch, lease_term, \
+                                         revision, rendered_at) \
+             SELECT host_id, component, version, digest, signature, $6, $8, $7, transaction_timestamp() FROM given \
+         ) \
+         INSERT INTO desired_latest (host_id, component, version, digest, signature, authority_epoch, revision, \
+                                     rendered_at) \
+         SELECT host_id, component, version, digest, signature, $6, $7, transaction_timestamp() FROM given \
+         ON CONFLICT (host_id, component) DO UPDATE \
+         SET version = excluded.version, digest = excluded.digest, signature = excluded.signature, \
+             authority_epoch = excluded.authority_epoch, revision = excluded.revision, \
+             rendered_at = excluded.rendered_at",
+    )
+    .bind(states.iter().map(|state| state.desired.host.uuid()).collect::<Vec<_>>())
+    .bind(states.iter().map(|state| small(state.desired.component)).collect::<Vec<_>>())
+    .bind(versions)
+    .bind(states.iter().map(|state| state.desired.stamp.digest.as_bytes().to_vec()).collect::<Vec<_>>())
+    .bind(states.iter().map(|state| state.signature.as_bytes().to_vec()).collect::<Vec<_>>())
+    .bind(big(commit.authority_epoch.raw())?)
+    .bind(big(commit.revision.raw())?)
+    .bind(big(commit.lease_term.raw())?)
+    .execute(tx)
+    .await?;
+    Ok(())
+}

@@ -1,0 +1,197 @@
+//! The gateway's side: writing requests and reading their answers.
+
+use std::net::IpAddr;
+
+use holdfast_events::{Actor, CertificateRequested, EnrolmentRefusal, EnrolmentRequested, Event, VerifyingKeyBytes};
+use holdfast_model::ids::{EnrolTokenId, EventId, GatewayId, HostId};
+use holdfast_model::name::Name;
+use ipnet::IpNet;
+use sqlx::postgres::PgConnection;
+use uuid::Uuid;
+
+use crate::error::Error;
+use crate::outbox::Outbox;
+use crate::pool::{Mode, Store};
+use crate::token::TokenHash;
+use crate::value::text;
+
+/// A machine that wants to become a host.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Enrolment {
+    /// The hash of the token's secret that it showed.
+    pub hash: TokenHash,
+    /// The name that it asks for.
+    pub name: Name,
+    /// The addresses that it says it has.
+    pub addresses: Vec<IpAddr>,
+    /// The key with which it will sign its outcomes.
+    pub outcome_key: VerifyingKeyBytes,
+    /// Its certificate request, in DER.
+    pub csr: Vec<u8>,
+}
+
+/// How far a request is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum RequestAnswer {
+    /// The renderer has not decided.
+    Waiting,
+    /// It was granted.
+    Granted {
+        /// The certificate chain, as the renderer wrote it; absent for a report of addresses.
+        certificate_chain: Option<Vec<u8>>,
+    },
+    /// It was refused.
+    Refused(EnrolmentRefusal),
+}
+
+impl Store {
+    /// Takes one use of a token and writes the request. `None` if the token is unknown, used up, revoked or past its time: which of these is
+    /// not told, and nothing is written.
+    ///
+    /// # Errors
+    /// [`Error::OutcomeUnknown`] if a use may be gone without an answer.
+    pub async fn request_enrolment(
+        &self,
+        gateway: GatewayId,
+        enrolment: Enrolment,
+    ) -> Result<Option<(EventId, HostId)>, Error> {
+        let host = HostId::new(Uuid::now_v7());
+        self.transact("request an enrolment", Mode::Write, move |tx| {
+            let enrolment = enrolment.clone();
+            Box::pin(async move { enrol(tx, gateway, host, enrolment).await })
+        })
+        .await
+    }
+
+    /// Writes a host's request for its next certificate.
+    ///
+    /// # Errors
+    /// [`Error`] of the connection.
+    pub async fn request_certificate(&self, gateway: GatewayId, host: HostId, csr: Vec<u8>) -> Result<EventId, Error> {
+        self.transact("request a certificate", Mode::Write, move |tx| {
+            let csr = csr.clone();
+            Box::pin(async move {
+                let mut outbox = Outbox::new(Actor::Gateway(gateway));
+                let id = outbox.push_as(Actor::Host(host), None, &Event::from(CertificateRequested { host }))?;
+                sqlx::query(
+                    "INSERT INTO requests (request_id, kind, host_id, gateway_id, csr) \
+                     VALUES ($1, 'certificate', $2, $3, $4)",
+                )
+                .bind(id.uuid())
+                .bind(host.uuid())
+                .bind(gateway.uuid())
+                .bind(csr)
+                .execute(&mut *tx)
+                .await?;
+                outbox.write(tx).await?;
+                Ok(id)
+            })
+        })
+        .await
+    }
+
+    /// Writes what hosts say of where they are. The renderer decides what of it is in their range and whether it is new.
+    ///
+    /// # Errors
+    /// [`Error`] of the connection.
+    pub async fn report_addresses(
+        &self,
+        gateway: GatewayId,
+        reports: Vec<(HostId, Vec<IpAddr>)>,
+    ) -> Result<Vec<EventId>, Error> {
+        self.transact("report addresses", Mode::Write, move |tx| {
+            let reports = reports.clone();
+            Box::pin(async move {
+                let ids: Vec<Uuid> = reports.iter().map(|_| Uuid::now_v7()).collect();
+                let hosts: Vec<Uuid> = reports.iter().map(|(host, _)| host.uuid()).collect();
+                let list =
+                    |addresses: &Vec<IpAddr>| addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+                let addresses: Vec<String> = reports.iter().map(|(_, addresses)| list(addresses)).collect();
+                sqlx::query(
+                    "INSERT INTO requests (request_id, kind, host_id, gateway_id, addresses) \
+                     SELECT id, 'addresses', host, $4, string_to_array(addresses, ',')::inet[] \
+                     FROM UNNEST($1::uuid[], $2::uuid[], $3::text[]) AS r (id, host, addresses)",
+                )
+                .bind(&ids)
+                .bind(hosts)
+                .bind(addresses)
+                .bind(gateway.uuid())
+                .execute(tx)
+                .await?;
+                Ok(ids.into_iter().map(EventId::new).collect())
+            })
+        })
+        .await
+    }
+
+    /// How far requests are; one that is not known is not in the answer.
+    ///
+    /// # Errors
+    /// [`Error::Value`] if a stored answer cannot be read.
+    pub async fn request_answers(&self, requests: Vec<EventId>) -> Result<Vec<(EventId, RequestAnswer)>, Error> {
+        self.transact("read answers", Mode::Snapshot, move |tx| {
+            let ids: Vec<Uuid> = requests.iter().map(|id| id.uuid()).collect();
+            Box::pin(async move {
+                let rows: Vec<AnswerRow> = sqlx::query_as(
+                    "SELECT request_id, state, refusal, certificate_chain FROM requests WHERE request_id = ANY($1)",
+                )
+                .bind(ids)
+                .fetch_all(tx)
+                .await?;
+                rows.into_iter().map(answer).collect()
+            })
+        })
+        .await
+    }
+}
+
+type AnswerRow = (Uuid, String, Option<String>, Option<Vec<u8>>);
+
+fn answer((id, state, refusal, certificate_chain): AnswerRow) -> Result<(EventId, RequestAnswer), Error> {
+    let answer = match state.as_str() {
+        "waiting" => RequestAnswer::Waiting,
+        "granted" => RequestAnswer::Granted { certificate_chain },
+        "refused" => RequestAnswer::Refused(text("requests.refusal", refusal.as_deref().unwrap_or_default())?),
+        other => return Err(Error::value("requests.state", other)),
+    };
+    Ok((EventId::new(id), answer))
+}
+
+async fn enrol(
+    tx: &mut PgConnection,
+    gateway: GatewayId,
+    host: HostId,
+    enrolment: Enrolment,
+) -> Result<Option<(EventId, HostId)>, Error> {
+    let Enrolment { hash, name, addresses, outcome_key, csr } = enrolment;
+    let token: Option<Uuid> = sqlx::query_scalar(
+        "UPDATE enrol_tokens t SET uses = uses + 1 FROM enrol_token_hashes h \
+         WHERE h.hash = $1 AND t.token_id = h.token_id AND t.uses < t.uses_max AND t.revoked_at IS NULL \
+         AND t.expires_at > clock_timestamp() RETURNING t.token_id",
+    )
+    .bind(hash.0.as_slice())
+    .fetch_optional(&mut *tx)
+    .await?;
+    let Some(token) = token else { return Ok(None) };
+    let nets: Vec<IpNet> = addresses.iter().copied().map(IpNet::from).collect();
+    let mut outbox = Outbox::new(Actor::Gateway(gateway));
+    let requested =
+        EnrolmentRequested { host, token: EnrolTokenId::new(token), name: name.clone(), addresses, outcome_key };
+    let id = outbox.push_as(Actor::Host(host), None, &requested.into())?;
+    sqlx::query(
+        "INSERT INTO requests (request_id, kind, host_id, gateway_id, token_id, name, addresses, outcome_key, csr) \
+         VALUES ($1, 'enrolment', $2, $3, $4, $5, $6, $7, $8)",
+    )
+    .bind(id.uuid())
+    .bind(host.uuid())
+    .bind(gateway.uuid())
+    .bind(token)
+    .bind(name.as_str())
+    .bind(nets)
+    .bind(outcome_key.as_bytes().as_slice())
+    .bind(csr)
+    .execute(&mut *tx)
+    .await?;
+    outbox.write(tx).await?;
+    Ok(Some((id, host)))
+}

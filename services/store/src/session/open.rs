@@ -1,0 +1,150 @@
+//! Sessions begin and end.
+
+use std::collections::BTreeMap;
+
+use holdfast_events::{Actor, AgentVersion, CloseReason, SessionClosed, SessionOpened};
+use holdfast_model::ids::{GatewayId, HostId};
+use holdfast_model::numbers::SessionEpoch;
+use sqlx::postgres::PgConnection;
+use uuid::Uuid;
+
+use super::{Current, Lock, lock_sessions};
+use crate::error::Error;
+use crate::outbox::Outbox;
+use crate::pool::{Mode, Store};
+use crate::value::big;
+
+/// A session that is to begin.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Opening {
+    /// Whose.
+    pub host: HostId,
+    /// What the agent says of its build.
+    pub agent_version: AgentVersion,
+    /// The host's boot, as its kernel names it.
+    pub boot_id: Uuid,
+}
+
+/// What came of an [`Opening`], in the order in which they were asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Opened {
+    /// The session has this number.
+    Session(SessionEpoch),
+    /// The host is not enrolled.
+    UnknownHost,
+}
+
+/// A session that is to end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Closing {
+    /// Whose.
+    pub host: HostId,
+    /// Its number.
+    pub session_epoch: SessionEpoch,
+    /// Why.
+    pub reason: CloseReason,
+}
+
+impl Store {
+    /// Begins sessions; an open one of the same host ends.
+    ///
+    /// # Errors
+    /// [`Error::OutcomeUnknown`]: ask again, a session that nobody holds is ended by the next.
+    pub async fn open_sessions(&self, gateway: GatewayId, openings: Vec<Opening>) -> Result<Vec<Opened>, Error> {
+        self.transact("open sessions", Mode::Write, move |tx| {
+            let openings = openings.clone();
+            Box::pin(async move { open(tx, gateway, &openings).await })
+        })
+        .await
+    }
+
+    /// Ends sessions; says of each whether it was the host's open one. Another one is left alone.
+    ///
+    /// # Errors
+    /// [`Error`] of the connection.
+    pub async fn close_sessions(&self, gateway: GatewayId, closings: Vec<Closing>) -> Result<Vec<bool>, Error> {
+        self.transact("close sessions", Mode::Write, move |tx| {
+            let closings = closings.clone();
+            Box::pin(async move { close(tx, gateway, &closings).await })
+        })
+        .await
+    }
+}
+
+async fn open(tx: &mut PgConnection, gateway: GatewayId, openings: &[Opening]) -> Result<Vec<Opened>, Error> {
+    let hosts: Vec<Uuid> = openings.iter().map(|opening| opening.host.uuid()).collect();
+    let mut current = lock_sessions(tx, &hosts, Lock::Change).await?;
+    let mut outbox = Outbox::new(Actor::Gateway(gateway));
+    let mut answers = Vec::with_capacity(openings.len());
+    // The last opening of a host in one batch is the one that stays.
+    let mut last: BTreeMap<HostId, (SessionEpoch, &Opening)> = BTreeMap::new();
+    for opening in openings {
+        let host = opening.host;
+        let Some(old) = current.get(&host).copied() else {
+            answers.push(Opened::UnknownHost);
+            continue;
+        };
+        if old.is_open {
+            let reason = CloseReason::Superseded;
+            outbox.push(SessionClosed { host, session_epoch: old.session_epoch, reason })?;
+        }
+        let epoch = old.session_epoch.next();
+        let session_epoch = epoch.ok_or_else(|| Error::value("sessions.session_epoch", old.session_epoch))?;
+        let agent_version = opening.agent_version.clone();
+        outbox.push(SessionOpened { host, session_epoch, gateway, agent_version, boot_id: opening.boot_id })?;
+        current.insert(host, Current { session_epoch, is_open: true });
+        last.insert(host, (session_epoch, opening));
+        answers.push(Opened::Session(session_epoch));
+    }
+    let epochs = last.values().map(|(epoch, _)| big(epoch.raw())).collect::<Result<Vec<_>, _>>()?;
+    sqlx::query(
+        "WITH given AS ( \
+             SELECT * FROM UNNEST($1::uuid[], $2::bigint[], $3::text[], $4::uuid[]) \
+             AS r (host_id, session_epoch, agent_version, boot_id) \
+         ), heard AS ( \
+             INSERT INTO presence (host_id, session_epoch, heard_at) \
+             SELECT host_id, session_epoch, clock_timestamp() FROM given \
+             ON CONFLICT (host_id) DO UPDATE \
+             SET session_epoch = excluded.session_epoch, heard_at = excluded.heard_at \
+         ) \
+         UPDATE sessions s SET session_epoch = g.session_epoch, gateway_id = $5, agent_version = g.agent_version, \
+             boot_id = g.boot_id, opened_at = transaction_timestamp(), closed_at = NULL, close_reason = NULL \
+         FROM given g WHERE s.host_id = g.host_id",
+    )
+    .bind(last.keys().map(|host| host.uuid()).collect::<Vec<_>>())
+    .bind(epochs)
+    .bind(last.values().map(|(_, opening)| opening.agent_version.as_str()).collect::<Vec<_>>())
+    .bind(last.values().map(|(_, opening)| opening.boot_id).collect::<Vec<_>>())
+    .bind(gateway.uuid())
+    .execute(&mut *tx)
+    .await?;
+    outbox.write(tx).await?;
+    Ok(answers)
+}
+
+async fn close(tx: &mut PgConnection, gateway: GatewayId, closings: &[Closing]) -> Result<Vec<bool>, Error> {
+    let hosts: Vec<Uuid> = closings.iter().map(|closing| closing.host.uuid()).collect();
+    let mut current = lock_sessions(tx, &hosts, Lock::Change).await?;
+    let mut outbox = Outbox::new(Actor::Gateway(gateway));
+    let (mut ended, mut reasons, mut answers) = (Vec::new(), Vec::new(), Vec::with_capacity(closings.len()));
+    for Closing { host, session_epoch, reason } in closings.iter().copied() {
+        let is_current = current.get(&host).is_some_and(|found| found.admits(session_epoch));
+        answers.push(is_current);
+        if is_current {
+            current.insert(host, Current { session_epoch, is_open: false });
+            outbox.push(SessionClosed { host, session_epoch, reason })?;
+            ended.push(host.uuid());
+            reasons.push(reason.word());
+        }
+    }
+    sqlx::query(
+        "UPDATE sessions s SET closed_at = transaction_timestamp(), close_reason = g.reason \
+         FROM UNNEST($1::uuid[], $2::text[]) AS g (host_id, reason) WHERE s.host_id = g.host_id",
+    )
+    .bind(ended)
+    .bind(reasons)
+    .execute(&mut *tx)
+    .await?;
+    outbox.write(tx).await?;
+    Ok(answers)
+}

@@ -1,0 +1,307 @@
+//! Evidence about the fleet: what is stored, read in one consistent state, for the one derivation in the model.
+//!
+//! - A session counts as open only while its gateway's lease holds: a dead replica's hosts are offline by themselves.
+//! - An outcome counts only if it is of the session that is the host's now. Whether its signature is the host's is checked by the caller,
+//!   who has the keys' code; what was signed, the signature and the key are handed out for that.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use holdfast_events::{SignatureBytes, VerifyingKeyBytes};
+use holdfast_model::condition::{Condition, Reason};
+use holdfast_model::desired::{Component, Stamp};
+use holdfast_model::ids::{GatewayId, HostId};
+use holdfast_model::label::Labels;
+use holdfast_model::name::Name;
+use holdfast_model::numbers::{Revision, SessionEpoch, UpdateSeq};
+use holdfast_model::statement::{Outcome, OutcomeKind};
+use holdfast_model::status::{Evidence, State, derive};
+use ipnet::IpNet;
+use sqlx::postgres::PgConnection;
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use crate::error::Error;
+use crate::intent::latest_revision;
+use crate::pool::{Mode, Store};
+use crate::render::rendered;
+use crate::value::{component, from_json, number, signature, stamp, text, verifying_key};
+
+/// The fleet as it is stored.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FleetStatus {
+    /// The last revision; zero before the first.
+    pub revision: Revision,
+    /// Up to which revision everything is rendered; zero before the first render.
+    pub rendered_revision: Revision,
+    /// The hosts that were asked for, by their ids.
+    pub hosts: Vec<HostStatus>,
+}
+
+/// One host as it is stored.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HostStatus {
+    /// Its identity.
+    pub host: HostId,
+    /// Its namespace.
+    pub namespace: Name,
+    /// Its name.
+    pub name: Name,
+    /// Labels of its token.
+    pub labels: Labels,
+    /// Where it is.
+    pub addresses: Vec<IpAddr>,
+    /// The key with which it signs its outcomes.
+    pub outcome_key: VerifyingKeyBytes,
+    /// When it was enrolled.
+    pub enrolled_at: OffsetDateTime,
+    /// Its newest session, if it ever had one.
+    pub session: Option<SessionStatus>,
+    /// When it was last heard, in any session.
+    pub last_seen_at: Option<OffsetDateTime>,
+    /// Every component.
+    pub components: Vec<ComponentStatus>,
+}
+
+/// A host's newest session.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SessionStatus {
+    /// Its number.
+    pub session_epoch: SessionEpoch,
+    /// The gateway process that holds or held it.
+    pub gateway: GatewayId,
+    /// What the agent says of its build.
+    pub agent_version: String,
+    /// When it began.
+    pub opened_at: OffsetDateTime,
+    /// How long ago the host was heard in it; absent if it is not open.
+    pub heard_ms_ago: Option<u64>,
+}
+
+/// One component of a host.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ComponentStatus {
+    /// Which.
+    pub component: Component,
+    /// What is desired; absent before the first render.
+    pub latest: Option<Stamp>,
+    /// The revision at which that got its content.
+    pub latest_revision: Option<Revision>,
+    /// What the host last said, in any session.
+    pub outcome: Option<ObservedOutcome>,
+    /// When a whole state was last sent.
+    pub last_snapshot_sent_at: Option<OffsetDateTime>,
+}
+
+/// What a host said of one update.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ObservedOutcome {
+    /// What was signed.
+    pub outcome: Outcome,
+    /// The signature.
+    pub signature: SignatureBytes,
+    /// Why, as a code.
+    pub reason: Reason,
+    /// Why, in the agent's words.
+    pub detail: String,
+    /// Every condition of the attempt.
+    pub conditions: Vec<Condition>,
+    /// When it was recorded.
+    pub at: OffsetDateTime,
+}
+
+impl HostStatus {
+    /// The state of one component. `trusts` says whether a signature is the host's: without one that is, nothing was said.
+    #[must_use]
+    pub fn state_of(
+        &self,
+        component: &ComponentStatus,
+        trusts: &impl Fn(&VerifyingKeyBytes, &ObservedOutcome) -> bool,
+    ) -> State {
+        let session = self.session.as_ref();
+        let counts = |said: &&ObservedOutcome| {
+            session.is_some_and(|session| session.session_epoch == said.outcome.session_epoch)
+                && trusts(&self.outcome_key, said)
+        };
+        let said = component.outcome.as_ref().filter(counts);
+        let failed = said.filter(|said| said.outcome.kind == OutcomeKind::Failed).map(|said| said.outcome.wanted);
+        derive(&Evidence {
+            latest: component.latest,
+            applied: said.and_then(|said| said.outcome.applied),
+            failed,
+            heard_ms_ago: session.and_then(|session| session.heard_ms_ago),
+            conditions: said.map_or(&[], |said| said.conditions.as_slice()),
+        })
+    }
+
+    /// The state of the host: the worst of its components'.
+    #[must_use]
+    pub fn state(&self, trusts: &impl Fn(&VerifyingKeyBytes, &ObservedOutcome) -> bool) -> State {
+        let states = self.components.iter().map(|component| self.state_of(component, trusts));
+        states.collect::<holdfast_model::status::Counts>().roll_up()
+    }
+}
+
+impl Store {
+    /// The fleet, or some hosts of it.
+    ///
+    /// # Errors
+    /// [`Error::Value`] if a stored row cannot be read: what cannot be read is never shown as something else.
+    pub async fn fleet_status(&self, hosts: Option<Vec<HostId>>) -> Result<FleetStatus, Error> {
+        self.transact("load the fleet's status", Mode::LongSnapshot, move |tx| {
+            let hosts: Option<Vec<Uuid>> = hosts.as_ref().map(|hosts| hosts.iter().map(|host| host.uuid()).collect());
+            Box::pin(async move { load(tx, hosts).await })
+        })
+        .await
+    }
+}
+
+#[derive(sqlx::FromRow)]
+struct HostRow {
+    host_id: Uuid,
+    namespace: String,
+    name: String,
+    labels: serde_json::Value,
+    addresses: Vec<IpNet>,
+    outcome_key: Vec<u8>,
+    enrolled_at: OffsetDateTime,
+    session_epoch: i64,
+    gateway_id: Option<Uuid>,
+    agent_version: Option<String>,
+    opened_at: Option<OffsetDateTime>,
+    is_open: bool,
+    heard_at: Option<OffsetDateTime>,
+    heard_ms_ago: Option<i64>,
+}
+
+#[derive(sqlx::FromRow)]
+struct ComponentRow {
+    host_id: Uuid,
+    component: i16,
+    latest_version: Option<i64>,
+    latest_digest: Option<Vec<u8>>,
+    latest_revision: Option<i64>,
+    session_epoch: i64,
+    update_seq: i64,
+    outcome: Option<i16>,
+    wanted_version: Option<i64>,
+    wanted_digest: Option<Vec<u8>>,
+    applied_version: Option<i64>,
+    applied_digest: Option<Vec<u8>>,
+    reason: Option<String>,
+    detail: Option<String>,
+    conditions: serde_json::Value,
+    signature: Option<Vec<u8>>,
+    outcome_at: Option<OffsetDateTime>,
+    last_snapshot_sent_at: Option<OffsetDateTime>,
+}
+
+async fn load(tx: &mut PgConnection, hosts: Option<Vec<Uuid>>) -> Result<FleetStatus, Error> {
+    let revision = latest_revision(&mut *tx).await?;
+    let rendered_revision = rendered(&mut *tx).await?.unwrap_or_default();
+    let rows: Vec<HostRow> = sqlx::query_as(
+        "SELECT h.host_id, h.namespace, h.name, f.labels, f.addresses, h.outcome_key, h.enrolled_at, \
+                s.session_epoch, s.gateway_id, s.agent_version, s.opened_at, p.heard_at, \
+                s.opened_at IS NOT NULL AND s.closed_at IS NULL AND p.session_epoch = s.session_epoch \
+                    AND coalesce(l.expires_at > clock_timestamp(), false) AS is_open, \
+                (extract(epoch FROM clock_timestamp() - p.heard_at) * 1000)::bigint AS heard_ms_ago \
+         FROM hosts h JOIN host_facts f ON f.host_id = h.host_id AND f.to_revision IS NULL \
+         JOIN sessions s ON s.host_id = h.host_id \
+         LEFT JOIN presence p ON p.host_id = h.host_id \
+         LEFT JOIN leases l ON l.name = 'gw_' || s.gateway_id::text \
+         WHERE $1::uuid[] IS NULL OR h.host_id = ANY($1)",
+    )
+    .bind(&hosts)
+    .fetch_all(&mut *tx)
+    .await?;
+    let mut statuses = BTreeMap::new();
+    for row in rows {
+        let status = row.status()?;
+        statuses.insert(status.host, status);
+    }
+    let rows: Vec<ComponentRow> = sqlx::query_as(
+        "SELECT o.host_id, o.component, d.version AS latest_version, d.digest AS latest_digest, \
+                d.revision AS latest_revision, o.session_epoch, o.update_seq, o.outcome, o.wanted_version, \
+                o.wanted_digest, o.applied_version, o.applied_digest, o.reason, o.detail, o.conditions, o.signature, \
+                o.outcome_at, o.last_snapshot_sent_at \
+         FROM observed o LEFT JOIN desired_latest d USING (host_id, component) \
+         WHERE $1::uuid[] IS NULL OR o.host_id = ANY($1) ORDER BY o.host_id, o.component",
+    )
+    .bind(&hosts)
+    .fetch_all(tx)
+    .await?;
+    for row in rows {
+        let host = HostId::new(row.host_id);
+        let status = statuses.get_mut(&host).ok_or_else(|| Error::value("observed.host_id", host))?;
+        status.components.push(row.status()?);
+    }
+    Ok(FleetStatus { revision, rendered_revision, hosts: statuses.into_values().collect() })
+}
+
+impl HostRow {
+    fn status(self) -> Result<HostStatus, Error> {
+        let session = match (self.gateway_id, self.opened_at) {
+            (Some(gateway), Some(opened_at)) => Some(SessionStatus {
+                session_epoch: SessionEpoch::from_raw(number("sessions.session_epoch", self.session_epoch)?),
+                gateway: GatewayId::new(gateway),
+                agent_version: self.agent_version.unwrap_or_default(),
+                opened_at,
+                // A clock that was set back makes a moment ago look like the future; that is fresh.
+                heard_ms_ago: self.heard_ms_ago.filter(|_| self.is_open).map(|ms| u64::try_from(ms).unwrap_or(0)),
+            }),
+            (None, None) => None,
+            (Some(_), None) | (None, Some(_)) => return Err(Error::value("sessions.gateway_id", self.host_id)),
+        };
+        Ok(HostStatus {
+            host: HostId::new(self.host_id),
+            namespace: text("hosts.namespace", &self.namespace)?,
+            name: text("hosts.name", &self.name)?,
+            labels: from_json("host_facts.labels", self.labels)?,
+            addresses: self.addresses.iter().map(IpNet::addr).collect(),
+            outcome_key: verifying_key("hosts.outcome_key", &self.outcome_key)?,
+            enrolled_at: self.enrolled_at,
+            session,
+            last_seen_at: self.heard_at,
+            components: Vec::new(),
+        })
+    }
+}
+
+impl ComponentRow {
+    fn status(self) -> Result<ComponentStatus, Error> {
+        let latest = stamp("desired_latest.version", self.latest_version, self.latest_digest.as_deref())?;
+        let revision = self.latest_revision.map(|raw| number("desired_latest.revision", raw)).transpose()?;
+        Ok(ComponentStatus {
+            component: component(self.component)?,
+            latest,
+            latest_revision: revision.map(Revision::from_raw),
+            last_snapshot_sent_at: self.last_snapshot_sent_at,
+            outcome: self.outcome()?,
+        })
+    }
+
+    fn outcome(self) -> Result<Option<ObservedOutcome>, Error> {
+        let Some(raw) = self.outcome else { return Ok(None) };
+        let lacks = |column| Error::value(column, "nothing beside an outcome");
+        let kind = u8::try_from(raw).ok().and_then(OutcomeKind::from_number);
+        let wanted = stamp("observed.wanted_version", self.wanted_version, self.wanted_digest.as_deref())?;
+        let outcome = Outcome {
+            host: HostId::new(self.host_id),
+            session_epoch: SessionEpoch::from_raw(number("observed.session_epoch", self.session_epoch)?),
+            update_seq: UpdateSeq::from_raw(number("observed.update_seq", self.update_seq)?),
+            component: component(self.component)?,
+            kind: kind.ok_or_else(|| Error::value("observed.outcome", raw))?,
+            wanted: wanted.ok_or(lacks("observed.wanted_version"))?,
+            applied: stamp("observed.applied_version", self.applied_version, self.applied_digest.as_deref())?,
+        };
+        let reason = self.reason.ok_or(lacks("observed.reason"))?;
+        Ok(Some(ObservedOutcome {
+            outcome,
+            signature: signature("observed.signature", &self.signature.ok_or(lacks("observed.signature"))?)?,
+            reason: Reason::from_word(&reason).ok_or_else(|| Error::value("observed.reason", &reason))?,
+            detail: self.detail.ok_or(lacks("observed.detail"))?,
+            conditions: from_json("observed.conditions", self.conditions)?,
+            at: self.outcome_at.ok_or(lacks("observed.outcome_at"))?,
+        }))
+    }
+}

@@ -1,0 +1,209 @@
+//! A fleet for tests: every process with its own role.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use holdfast_events::{
+    Actor, AgentVersion, Detail, EnrolTokenCreated, OperationVerb, SignatureBytes, VerifyingKeyBytes,
+};
+use holdfast_model::condition::{Condition, ConditionType, Holds, Reason};
+use holdfast_model::desired::{Component, Desired, Stamp};
+use holdfast_model::digest::Digest;
+use holdfast_model::ids::{ApiTokenId, EnrolTokenId, GatewayId, HostId};
+use holdfast_model::intent::{NamespaceSpec, Object, Spec};
+use holdfast_model::name::Name;
+use holdfast_model::numbers::{AuthorityEpoch, LeaseTerm, Revision, SessionEpoch, UpdateSeq, Version};
+use holdfast_model::statement::{Outcome, OutcomeKind};
+use holdfast_store::Store;
+use holdfast_store::intent::{Applied, IntentChange, Prune};
+use holdfast_store::lease::{Claim, RENDERER_LEASE};
+use holdfast_store::render::{RenderCommit, SignedState};
+use holdfast_store::request::{Decided, Decision, Enrolment, IssuedCertificate};
+use holdfast_store::session::{Opened, Opening, OutcomeReport};
+use holdfast_store::testing::TestPostgres;
+use holdfast_store::token::TokenHash;
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+pub(crate) struct Fleet {
+    pub(crate) server: TestPostgres,
+    pub(crate) renderer: Store,
+    pub(crate) agents: Store,
+    pub(crate) operators: Store,
+    pub(crate) gateway: GatewayId,
+    pub(crate) term: LeaseTerm,
+}
+
+pub(crate) const OPERATOR: Actor = Actor::Operator(ApiTokenId::new(Uuid::from_u128(77)));
+pub(crate) const HASH: TokenHash = TokenHash([7; 32]);
+
+impl Fleet {
+    /// A migrated database, a renderer and a gateway with their leases.
+    pub(crate) async fn start() -> Self {
+        let server = TestPostgres::start_migrated().await;
+        let gateway = GatewayId::new(Uuid::now_v7());
+        let renderer = server.store("holdfast_renderer");
+        let agents = server.store("holdfast_gateway_agents");
+        let term = acquired(renderer.acquire_lease(Actor::Renderer, RENDERER_LEASE, "renderer-1").await.expect("asks"));
+        let name = gateway.to_string();
+        let own = agents.acquire_lease(Actor::Gateway(gateway), &name, &name);
+        acquired(own.await.expect("asks"));
+        let operators = server.store("holdfast_gateway_operators");
+        Self { server, renderer, agents, operators, gateway, term }
+    }
+
+    pub(crate) async fn put(&self, objects: Vec<Object>) -> Applied {
+        self.operators.apply_intent(mk_change(objects)).await.expect("applies")
+    }
+
+    pub(crate) async fn create_token(&self, scope: &str, uses_max: u32) -> EnrolTokenId {
+        let token = EnrolTokenId::new(Uuid::now_v7());
+        let created = EnrolTokenCreated {
+            token,
+            namespace: Name::default_namespace(),
+            labels: [("app".to_owned(), "db".to_owned())].into(),
+            ports: Vec::new(),
+            region: Some(mk_name("eu-1")),
+            owner: None,
+            address_scope: vec![scope.parse().expect("a prefix")],
+            uses_max,
+            expires_at: OffsetDateTime::now_utc() + time::Duration::HOUR,
+        };
+        self.operators.create_enrol_token(OPERATOR, created, HASH).await.expect("creates");
+        token
+    }
+
+    /// Enrols a host and gives it a certificate.
+    pub(crate) async fn enrol(&self, name: &str, address: &str) -> HostId {
+        let asked = self.agents.request_enrolment(self.gateway, mk_enrolment(name, &[address])).await.expect("asks");
+        let (id, host) = asked.expect("the token is good");
+        let waiting = self.renderer.waiting_requests(100).await.expect("reads");
+        let request = waiting.into_iter().find(|request| request.id == id).expect("it waits");
+        let decision = Decision::Grant(Some(mk_certificate(name)));
+        let decided = self.renderer.decide_request(self.term, request, decision).await.expect("decides");
+        assert!(matches!(decided, Decided::Enrolled { .. }), "{decided:?}");
+        host
+    }
+
+    pub(crate) async fn open(&self, host: HostId) -> SessionEpoch {
+        let opened = self.agents.open_sessions(self.gateway, vec![mk_opening(host)]).await.expect("opens");
+        match opened.as_slice() {
+            [Opened::Session(epoch)] => *epoch,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Renders one policy state for each host.
+    pub(crate) async fn render(&self, revision: u64, version: u64, hosts: &[HostId]) {
+        let commit = self.mk_commit(revision, version, hosts);
+        self.renderer.commit_render(commit).await.expect("commits");
+    }
+
+    pub(crate) fn mk_commit(&self, revision: u64, version: u64, hosts: &[HostId]) -> RenderCommit {
+        let bytes = mk_bytes(version);
+        let stamp = mk_stamp(version);
+        let state = |host: &HostId| SignedState {
+            desired: Desired { host: *host, component: Component::Policy, stamp },
+            signature: SignatureBytes::from_bytes([5; 64]),
+        };
+        RenderCommit {
+            lease_term: self.term,
+            authority_epoch: AuthorityEpoch::from_raw(1),
+            revision: Revision::from_raw(revision),
+            hosts_rendered: u32::try_from(hosts.len()).expect("few"),
+            states: hosts.iter().map(state).collect(),
+            artifacts: BTreeMap::from([(stamp.digest, bytes)]),
+        }
+    }
+}
+
+pub(crate) fn acquired(claim: Claim) -> LeaseTerm {
+    match claim {
+        Claim::Acquired(term) => term,
+        Claim::Held { holder, .. } => panic!("held by {holder}"),
+    }
+}
+
+pub(crate) fn mk_name(text: &str) -> Name {
+    text.parse().expect("a name")
+}
+
+pub(crate) fn mk_namespace(name: &str, team: &str) -> Object {
+    let labels = [("team".to_owned(), team.to_owned())].into();
+    Object { namespace: mk_name(name), name: mk_name(name), spec: Spec::Namespace(NamespaceSpec { labels }) }
+}
+
+pub(crate) fn mk_change(puts: Vec<Object>) -> IntentChange {
+    IntentChange {
+        actor: OPERATOR,
+        verb: OperationVerb::Apply,
+        puts,
+        deletes: Vec::new(),
+        prune: Prune::Nothing,
+        expected: None,
+    }
+}
+
+pub(crate) fn mk_addresses(addresses: &[&str]) -> Vec<IpAddr> {
+    addresses.iter().map(|text| text.parse().expect("an address")).collect()
+}
+
+pub(crate) fn mk_enrolment(name: &str, addresses: &[&str]) -> Enrolment {
+    Enrolment {
+        hash: HASH,
+        name: mk_name(name),
+        addresses: mk_addresses(addresses),
+        outcome_key: VerifyingKeyBytes::from_bytes([3; 32]),
+        csr: vec![1, 2, 3],
+    }
+}
+
+pub(crate) fn mk_certificate(serial: &str) -> IssuedCertificate {
+    let not_before = OffsetDateTime::now_utc();
+    IssuedCertificate {
+        serial: serial.to_owned(),
+        not_before,
+        not_after: not_before + time::Duration::DAY,
+        chain: vec![9],
+    }
+}
+
+pub(crate) fn mk_opening(host: HostId) -> Opening {
+    Opening { host, agent_version: AgentVersion::new("0.1.0"), boot_id: Uuid::from_u128(4) }
+}
+
+pub(crate) fn mk_bytes(version: u64) -> Vec<u8> {
+    // A node of no kind that names others.
+    [&[200][..], &version.to_be_bytes()].concat()
+}
+
+pub(crate) fn mk_stamp(version: u64) -> Stamp {
+    Stamp { version: Version::from_raw(version).expect("not zero"), digest: Digest::of(&mk_bytes(version)) }
+}
+
+pub(crate) fn mk_report(host: HostId, epoch: SessionEpoch, seq: u64, version: u64, kind: OutcomeKind) -> OutcomeReport {
+    let status = if kind == OutcomeKind::Applied { Holds::True } else { Holds::False };
+    let condition = |kind| Condition {
+        kind,
+        status,
+        reason: Reason::Done,
+        message: String::new(),
+        observed_version: Version::from_raw(version),
+    };
+    let applied = (kind == OutcomeKind::Applied).then(|| mk_stamp(version));
+    OutcomeReport {
+        outcome: Outcome {
+            host,
+            session_epoch: epoch,
+            update_seq: UpdateSeq::from_raw(seq),
+            component: Component::Policy,
+            kind,
+            wanted: mk_stamp(version),
+            applied,
+        },
+        reason: Reason::Done,
+        detail: Detail::new("as wanted"),
+        conditions: ConditionType::ALL.map(condition).to_vec(),
+        signature: SignatureBytes::from_bytes([u8::try_from(seq).expect("small"); 64]),
+    }
+}

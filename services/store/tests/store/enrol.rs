@@ -1,0 +1,129 @@
+//! Tokens, enrolment, addresses and certificates.
+
+use holdfast_events::{ApiTokenCreated, EnrolmentRefusal, Label128, NamespaceScope, Role};
+use holdfast_model::ids::ApiTokenId;
+use holdfast_model::numbers::{LeaseTerm, Revision};
+use holdfast_store::Error;
+use holdfast_store::request::{Decided, Decision, RequestAnswer, RequestBody};
+use holdfast_store::token::TokenHash;
+use uuid::Uuid;
+
+use crate::common::{Fleet, HASH, OPERATOR, mk_addresses, mk_certificate, mk_enrolment, mk_name};
+
+#[tokio::test]
+async fn a_token_enrols_within_its_scope_and_no_more_often_than_it_says() {
+    let fleet = Fleet::start().await;
+    fleet.create_token("10.0.0.0/8", 2).await;
+    let asked = fleet.agents.request_enrolment(fleet.gateway, mk_enrolment("db-1", &["10.0.0.1", "192.0.2.1"])).await;
+    let (id, host) = asked.expect("asks").expect("the token is good");
+    let answers = fleet.agents.request_answers(vec![id]).await.expect("reads");
+    assert_eq!(answers, vec![(id, RequestAnswer::Waiting)]);
+    let request = fleet.renderer.waiting_requests(10).await.expect("reads").remove(0);
+    let RequestBody::Enrolment { token, .. } = &request.body else { panic!("an enrolment") };
+    assert_eq!(token.uses, 1);
+    let grant = Decision::Grant(Some(mk_certificate("01")));
+    let decided = fleet.renderer.decide_request(fleet.term, request.clone(), grant.clone()).await.expect("decides");
+    assert_eq!(decided, Decided::Enrolled { revision: Revision::from_raw(1), host });
+    let again = fleet.renderer.decide_request(fleet.term, request, grant.clone()).await.expect("decides");
+    assert_eq!(again, Decided::AlreadyDecided);
+    let granted = RequestAnswer::Granted { certificate_chain: Some(vec![9]) };
+    assert_eq!(fleet.agents.request_answers(vec![id]).await.expect("reads"), vec![(id, granted)]);
+    let intent = fleet.renderer.load_intent(None).await.expect("loads").1;
+    let enrolled = intent.hosts.get(&host).expect("a host");
+    assert_eq!(enrolled.addresses, mk_addresses(&["10.0.0.1"]));
+    assert_eq!(enrolled.labels.get("app").map(String::as_str), Some("db"));
+    assert_eq!(fleet.agents.host_identities(vec![host]).await.expect("loads").remove(0).name, mk_name("db-1"));
+
+    let asked = fleet.agents.request_enrolment(fleet.gateway, mk_enrolment("db-1", &["10.0.0.2"])).await;
+    let (id, _) = asked.expect("asks").expect("one use is left");
+    let request = fleet.renderer.waiting_requests(10).await.expect("reads").remove(0);
+    let decided = fleet.renderer.decide_request(fleet.term, request, grant).await.expect("decides");
+    assert_eq!(decided, Decided::Refused(EnrolmentRefusal::NameTaken));
+    let refused = RequestAnswer::Refused(EnrolmentRefusal::NameTaken);
+    assert_eq!(fleet.agents.request_answers(vec![id]).await.expect("reads"), vec![(id, refused)]);
+    let third = fleet.agents.request_enrolment(fleet.gateway, mk_enrolment("db-3", &["10.0.0.3"])).await;
+    assert_eq!(third.expect("answers"), None);
+    assert_eq!(fleet.renderer.latest_revision().await.expect("reads"), Revision::from_raw(1));
+}
+
+#[tokio::test]
+async fn an_address_out_of_range_an_unknown_a_revoked_and_an_old_token_enrol_nobody() {
+    let fleet = Fleet::start().await;
+    let token = fleet.create_token("10.0.0.0/8", 9).await;
+    let asked = fleet.agents.request_enrolment(fleet.gateway, mk_enrolment("db-1", &["192.0.2.1"])).await;
+    assert!(asked.expect("asks").is_some());
+    let request = fleet.renderer.waiting_requests(10).await.expect("reads").remove(0);
+    let decided = fleet.renderer.decide_request(fleet.term, request, Decision::Grant(None)).await.expect("decides");
+    assert_eq!(decided, Decided::Refused(EnrolmentRefusal::AddressOutOfScope));
+    let mut unknown = mk_enrolment("db-2", &["10.0.0.2"]);
+    unknown.hash = TokenHash([8; 32]);
+    assert_eq!(fleet.agents.request_enrolment(fleet.gateway, unknown).await.expect("answers"), None);
+    assert!(fleet.operators.revoke_enrol_token(OPERATOR, token).await.expect("revokes"));
+    assert!(!fleet.operators.revoke_enrol_token(OPERATOR, token).await.expect("answers"));
+    let revoked = mk_enrolment("db-3", &["10.0.0.3"]);
+    assert_eq!(fleet.agents.request_enrolment(fleet.gateway, revoked.clone()).await.expect("answers"), None);
+    fleet.server.sql("UPDATE enrol_tokens SET revoked_at = NULL, expires_at = now() - interval '1 s'");
+    assert_eq!(fleet.agents.request_enrolment(fleet.gateway, revoked).await.expect("answers"), None);
+    assert_eq!(fleet.operators.list_enrol_tokens().await.expect("lists").remove(0).uses, 1);
+}
+
+#[tokio::test]
+async fn a_new_address_in_range_is_a_revision_and_the_same_report_is_none() {
+    let fleet = Fleet::start().await;
+    fleet.create_token("10.0.0.0/8", 9).await;
+    let host = fleet.enrol("db-1", "10.0.0.1").await;
+    let decide = async |addresses: &[&str]| {
+        let reports = vec![(host, mk_addresses(addresses))];
+        fleet.agents.report_addresses(fleet.gateway, reports).await.expect("reports");
+        let request = fleet.renderer.waiting_requests(10).await.expect("reads").remove(0);
+        fleet.renderer.decide_request(fleet.term, request, Decision::Grant(None)).await.expect("decides")
+    };
+    assert_eq!(decide(&["10.0.0.1"]).await, Decided::NothingNew);
+    assert_eq!(decide(&["192.0.2.7", "10.0.0.1"]).await, Decided::NothingNew);
+    assert_eq!(decide(&["192.0.2.7"]).await, Decided::NothingNew);
+    let revision = Revision::from_raw(2);
+    assert_eq!(decide(&["10.0.0.2", "10.0.0.1"]).await, Decided::Moved { revision, host });
+    assert_eq!(decide(&["10.0.0.1", "10.0.0.2", "10.0.0.1"]).await, Decided::NothingNew);
+    let changes = fleet.renderer.changes_since(Revision::from_raw(1)).await.expect("loads");
+    let moved = changes.hosts.first().and_then(|change| change.now.clone()).expect("a host");
+    assert_eq!(moved.addresses, mk_addresses(&["10.0.0.1", "10.0.0.2"]));
+}
+
+#[tokio::test]
+async fn a_certificate_is_asked_for_and_answered_and_a_stale_renderer_decides_nothing() {
+    let fleet = Fleet::start().await;
+    fleet.create_token("10.0.0.0/8", 9).await;
+    let host = fleet.enrol("db-1", "10.0.0.1").await;
+    let id = fleet.agents.request_certificate(fleet.gateway, host, vec![4]).await.expect("asks");
+    let request = fleet.renderer.waiting_requests(10).await.expect("reads").remove(0);
+    assert_eq!(request.body, RequestBody::Certificate { csr: vec![4] });
+    let grant = Decision::Grant(Some(mk_certificate("02")));
+    let stale = LeaseTerm::from_raw(fleet.term.raw() + 1);
+    let refused = fleet.renderer.decide_request(stale, request.clone(), grant.clone()).await;
+    assert!(matches!(refused, Err(Error::Fenced { .. })));
+    let decided = fleet.renderer.decide_request(fleet.term, request, grant).await.expect("decides");
+    assert_eq!(decided, Decided::Certified { host });
+    let granted = RequestAnswer::Granted { certificate_chain: Some(vec![9]) };
+    assert_eq!(fleet.agents.request_answers(vec![id]).await.expect("reads"), vec![(id, granted)]);
+    assert_eq!(fleet.server.sql("SELECT count(*) FROM certificates"), "2\n");
+}
+
+#[tokio::test]
+async fn an_api_token_is_good_until_it_is_revoked() {
+    let fleet = Fleet::start().await;
+    let token = ApiTokenId::new(Uuid::now_v7());
+    let created = ApiTokenCreated {
+        token,
+        name: Label128::new("ci"),
+        role: Role::Editor,
+        namespaces: NamespaceScope::Of(vec![mk_name("default")]),
+        expires_at: None,
+    };
+    fleet.operators.create_api_token(OPERATOR, created, HASH).await.expect("creates");
+    let grant = fleet.operators.authorize_api(HASH).await.expect("asks").expect("good");
+    assert_eq!((grant.token, grant.role), (token, Role::Editor));
+    assert_eq!(fleet.operators.authorize_api(TokenHash([0; 32])).await.expect("asks"), None);
+    assert_eq!(fleet.operators.list_api_tokens().await.expect("lists").len(), 1);
+    assert!(fleet.operators.revoke_api_token(OPERATOR, token).await.expect("revokes"));
+    assert_eq!(fleet.operators.authorize_api(HASH).await.expect("asks"), None);
+}

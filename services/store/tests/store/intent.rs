@@ -1,0 +1,113 @@
+//! Intent: dense revisions, nothing written for nothing, every past revision readable.
+
+use std::collections::BTreeSet;
+
+use holdfast_events::{OperationState, OperationVerb};
+use holdfast_model::intent::{AddressGroupSpec, Object, Spec};
+use holdfast_model::numbers::Revision;
+use holdfast_store::Error;
+use holdfast_store::intent::{Applied, IntentChange, Prune};
+use tokio::task::JoinSet;
+
+use crate::common::{Fleet, OPERATOR, mk_change, mk_name, mk_namespace};
+
+#[tokio::test]
+async fn a_change_makes_one_revision_and_the_same_again_makes_none() {
+    let fleet = Fleet::start().await;
+    let objects = vec![mk_namespace("a", "x"), mk_namespace("b", "x")];
+    let Applied::Changed { revision, operation, put, .. } = fleet.put(objects.clone()).await else { panic!("changes") };
+    assert_eq!((revision, put.len()), (Revision::from_raw(1), 2));
+    let events = fleet.server.sql("SELECT count(*) FROM events");
+    assert_eq!(fleet.put(objects).await, Applied::Unchanged { revision, missing: Vec::new() });
+    assert_eq!(fleet.server.sql("SELECT count(*) FROM events"), events);
+    let found = fleet.operators.load_operation(operation).await.expect("reads").expect("is there");
+    assert_eq!((found.revision, found.changes, found.state), (revision, 2, OperationState::Accepted));
+    assert_eq!(found.actor, OPERATOR);
+}
+
+#[tokio::test]
+async fn every_past_revision_is_read_as_it_was() {
+    let fleet = Fleet::start().await;
+    let cidr = |n: u32| ipnet::Ipv4Net::new((n << 8).into(), 24).expect("a prefix").into();
+    let group = Object {
+        namespace: mk_name("a"),
+        name: mk_name("g"),
+        spec: Spec::AddressGroup(AddressGroupSpec { cidrs: (0..50_000).map(cidr).collect() }),
+    };
+    fleet.put(vec![mk_namespace("a", "x"), group.clone()]).await;
+    fleet.put(vec![mk_namespace("a", "y"), mk_namespace("b", "y")]).await;
+    let deletion = IntentChange {
+        verb: OperationVerb::Delete,
+        deletes: vec![group.key(), mk_namespace("z", "z").key()],
+        ..mk_change(Vec::new())
+    };
+    let Applied::Changed { deleted, missing, .. } = fleet.operators.apply_intent(deletion).await.expect("applies")
+    else {
+        panic!("changes")
+    };
+    assert_eq!((deleted, missing), (vec![group.key()], vec![mk_namespace("z", "z").key()]));
+    let at = async |n| fleet.renderer.load_intent(Some(Revision::from_raw(n))).await.expect("loads").1.objects;
+    let (first, second, third) = (at(1).await, at(2).await, at(3).await);
+    assert_eq!(first.get(&group.key()), Some(&group.spec));
+    assert_eq!(first.get(&mk_namespace("a", "x").key()), Some(&mk_namespace("a", "x").spec));
+    assert_eq!(second.get(&mk_namespace("a", "y").key()), Some(&mk_namespace("a", "y").spec));
+    assert_eq!((first.len(), second.len(), third.len()), (2, 3, 2));
+    assert!(at(0).await.is_empty());
+    let changes = fleet.renderer.changes_since(Revision::from_raw(1)).await.expect("loads");
+    assert_eq!(changes.until, Revision::from_raw(3));
+    let gone = changes.objects.iter().find(|change| change.key == group.key()).expect("the group");
+    assert_eq!((gone.before.as_ref(), gone.now.as_ref()), (Some(&group.spec), None));
+    assert_eq!(changes.objects.len(), 3);
+    assert!(fleet.renderer.changes_since(Revision::from_raw(3)).await.expect("loads").objects.is_empty());
+}
+
+#[tokio::test]
+async fn prune_takes_out_what_is_not_listed_in_its_namespaces_only() {
+    let fleet = Fleet::start().await;
+    fleet.put(vec![mk_namespace("a", "x"), mk_namespace("b", "x")]).await;
+    let group = |name: &str| Object {
+        namespace: mk_name("a"),
+        name: mk_name(name),
+        spec: Spec::AddressGroup(AddressGroupSpec::default()),
+    };
+    fleet.put(vec![group("one"), group("two")]).await;
+    let prune = Prune::Namespaces(BTreeSet::from([mk_name("a")]));
+    let change = IntentChange { prune, ..mk_change(vec![mk_namespace("a", "x"), group("two")]) };
+    let Applied::Changed { put, deleted, .. } = fleet.operators.apply_intent(change).await.expect("applies") else {
+        panic!("changes")
+    };
+    assert_eq!((put, deleted), (Vec::new(), vec![group("one").key()]));
+    assert_eq!(fleet.operators.load_intent(None).await.expect("loads").1.objects.len(), 3);
+}
+
+#[tokio::test]
+async fn a_stale_or_contradictory_change_writes_nothing() {
+    let fleet = Fleet::start().await;
+    fleet.put(vec![mk_namespace("a", "x")]).await;
+    let stale = IntentChange { expected: Some(Revision::ZERO), ..mk_change(vec![mk_namespace("a", "y")]) };
+    let moved = fleet.operators.apply_intent(stale).await.expect("answers");
+    assert_eq!(moved, Applied::Moved { revision: Revision::from_raw(1) });
+    let twice = mk_change(vec![mk_namespace("a", "y"), mk_namespace("a", "z")]);
+    assert!(matches!(fleet.operators.apply_intent(twice).await, Err(Error::NamedTwice(_))));
+    let both = IntentChange { deletes: vec![mk_namespace("a", "x").key()], ..mk_change(vec![mk_namespace("a", "y")]) };
+    assert!(matches!(fleet.operators.apply_intent(both).await, Err(Error::NamedTwice(_))));
+    assert_eq!(fleet.operators.latest_revision().await.expect("reads"), Revision::from_raw(1));
+}
+
+#[tokio::test]
+async fn revisions_of_many_writers_are_dense() {
+    let fleet = Fleet::start().await;
+    let one = |n: u32| {
+        let operators = fleet.operators.clone();
+        async move {
+            let change = mk_change(vec![mk_namespace(&format!("n{n}"), "x")]);
+            match operators.apply_intent(change).await.expect("applies") {
+                Applied::Changed { revision, .. } => revision.raw(),
+                other @ (Applied::Unchanged { .. } | Applied::Moved { .. }) => panic!("{other:?}"),
+            }
+        }
+    };
+    let mut revisions = (0..24).map(one).collect::<JoinSet<u64>>().join_all().await;
+    revisions.sort_unstable();
+    assert_eq!(revisions, (1..=24).collect::<Vec<_>>());
+}

@@ -1,0 +1,11 @@
+//! The store against a real Postgres: each test has a server of its own, and each process its own role.
+
+mod common;
+mod enrol;
+mod intent;
+mod migrations;
+mod order;
+mod pool;
+mod render;
+mod roles;
+mod session;

@@ -1,0 +1,69 @@
+//! The database has one form, however it came to it.
+
+use std::path::Path;
+
+use holdfast_store::testing::{OWNER, TestPostgres};
+use holdfast_store::{Error, Store};
+
+/// The form of a database without what differs between servers and runs.
+fn form(server: &TestPostgres) -> String {
+    let is_noise = |line: &&str| {
+        line.is_empty() || line.starts_with("--") || line.starts_with("SET ") || line.starts_with("SELECT pg_catalog")
+            // Newer servers fence their dumps with random words.
+            || line.starts_with("\\restrict") || line.starts_with("\\unrestrict")
+    };
+    let dump = server.dump_schema();
+    let lines: Vec<_> = dump.lines().filter(|line| !is_noise(line)).collect();
+    lines.join("\n") + "\n"
+}
+
+#[tokio::test]
+async fn the_sum_of_the_steps_is_the_written_whole() {
+    let server = TestPostgres::start_migrated().await;
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../schema/sql/schema.sql");
+    let header = "-- The whole form of the database: what the steps in migrations/ add up to.\n\
+                  -- Kept true by services/store/tests/migrations.rs, which rewrites it with HOLDFAST_BLESS=1.\n";
+    let wanted = format!("{header}{}", form(&server));
+    if std::env::var_os("HOLDFAST_BLESS").is_some() {
+        std::fs::write(&path, &wanted).expect("writes");
+    }
+    let found = std::fs::read_to_string(&path).expect("schema/sql/schema.sql");
+    assert_eq!(found, wanted, "schema/sql/schema.sql is stale; HOLDFAST_BLESS=1 rewrites it");
+}
+
+#[tokio::test]
+async fn every_step_may_be_taken_twice_and_a_second_migration_does_nothing() {
+    let server = TestPostgres::start_migrated().await;
+    let before = form(&server);
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../schema/sql/migrations");
+    let mut steps: Vec<_> =
+        std::fs::read_dir(folder).expect("the steps").map(|entry| entry.expect("an entry").path()).collect();
+    steps.sort();
+    for step in steps {
+        server.sql(&std::fs::read_to_string(&step).expect("a step"));
+    }
+    assert_eq!(form(&server), before);
+    let migrated = server.store(OWNER).migrate().await.expect("migrates");
+    assert_eq!((migrated.steps, migrated.authority), (0, None));
+}
+
+#[tokio::test]
+async fn two_that_migrate_at_once_take_each_step_once() {
+    let server = TestPostgres::start_empty();
+    let (a, b) = (server.store(OWNER), server.store(OWNER));
+    assert!(matches!(a.check_migrated().await, Err(Error::Unmigrated { found: 0, .. })));
+    let (a, b) = tokio::join!(a.migrate(), b.migrate());
+    let (a, b) = (a.expect("migrates"), b.expect("migrates"));
+    assert_eq!(a.steps.min(b.steps), 0);
+    assert!(a.authority.is_some() != b.authority.is_some());
+    server.store("holdfast_renderer").check_migrated().await.expect("migrated");
+}
+
+#[tokio::test]
+async fn an_edited_step_is_refused() {
+    let server = TestPostgres::start_migrated().await;
+    server.sql("UPDATE migrations SET digest = decode('00', 'hex') WHERE number = 3");
+    let store: Store = server.store(OWNER);
+    assert!(matches!(store.migrate().await, Err(Error::ForeignMigration { number: 3 })));
+    assert!(matches!(store.check_migrated().await, Err(Error::ForeignMigration { number: 3 })));
+}

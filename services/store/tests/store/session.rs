@@ -1,0 +1,136 @@
+//! Sessions, outcomes and what they prove.
+
+use holdfast_events::CloseReason;
+use holdfast_model::desired::Component;
+use holdfast_model::ids::{GatewayId, HostId};
+use holdfast_model::numbers::{SessionEpoch, UpdateSeq};
+use holdfast_model::statement::OutcomeKind;
+use holdfast_model::status::State;
+use holdfast_store::session::{Closing, Opened, Recorded, SnapshotReport};
+use tokio::task::JoinSet;
+use uuid::Uuid;
+
+use crate::common::{Fleet, mk_opening, mk_report, mk_stamp};
+
+async fn mk_fleet() -> (Fleet, HostId) {
+    let fleet = Fleet::start().await;
+    fleet.create_token("10.0.0.0/8", 9).await;
+    let host = fleet.enrol("a", "10.0.0.1").await;
+    fleet.render(1, 1, &[host]).await;
+    (fleet, host)
+}
+
+#[tokio::test]
+async fn a_newer_session_ends_the_older_and_epochs_only_rise() {
+    let (fleet, host) = mk_fleet().await;
+    let stranger = HostId::new(Uuid::from_u128(1));
+    let openings = vec![mk_opening(host), mk_opening(stranger), mk_opening(host)];
+    let opened = fleet.agents.open_sessions(fleet.gateway, openings).await.expect("opens");
+    let epoch = SessionEpoch::from_raw;
+    assert_eq!(opened, vec![Opened::Session(epoch(1)), Opened::UnknownHost, Opened::Session(epoch(2))]);
+    let close = |session_epoch| Closing { host, session_epoch, reason: CloseReason::Lost };
+    let closed = fleet.agents.close_sessions(fleet.gateway, vec![close(epoch(1)), close(epoch(2)), close(epoch(2))]);
+    assert_eq!(closed.await.expect("closes"), vec![false, true, false]);
+    assert_eq!(fleet.open(host).await, epoch(3));
+    let heard = vec![(host, epoch(2), 0), (host, epoch(3), 5), (stranger, epoch(1), 0)];
+    let mut stale = fleet.agents.record_presence(heard).await.expect("records");
+    stale.sort_unstable();
+    let mut wanted = vec![host, stranger];
+    wanted.sort_unstable();
+    assert_eq!(stale, wanted);
+    let closed = fleet.server.sql("SELECT count(*) FROM events WHERE kind = 'session.closed'");
+    assert_eq!(closed, "2\n", "the first was superseded, the second lost");
+}
+
+#[tokio::test]
+async fn an_outcome_counts_in_its_own_session_once_and_in_order() {
+    let (fleet, host) = mk_fleet().await;
+    let first = fleet.open(host).await;
+    let applied = |epoch, seq| mk_report(host, epoch, seq, 1, OutcomeKind::Applied);
+    let record = async |reports| fleet.agents.record_outcomes(fleet.gateway, reports).await.expect("records");
+    assert_eq!(record(vec![applied(first, 1), applied(first, 2)]).await, [Recorded::Current, Recorded::Current]);
+    assert_eq!(record(vec![applied(first, 2)]).await, [Recorded::Repeated]);
+    assert_eq!(record(vec![applied(first, 1)]).await, [Recorded::OutOfOrder]);
+    let second = fleet.open(host).await;
+    assert_eq!(record(vec![applied(first, 3), applied(second, 1)]).await, [Recorded::StaleSession, Recorded::Current]);
+    let stranger = mk_report(HostId::new(Uuid::from_u128(1)), second, 9, 1, OutcomeKind::Applied);
+    assert_eq!(record(vec![stranger]).await, [Recorded::UnknownHost]);
+    let close = Closing { host, session_epoch: second, reason: CloseReason::AgentLeft };
+    fleet.agents.close_sessions(fleet.gateway, vec![close]).await.expect("closes");
+    assert_eq!(record(vec![applied(second, 2)]).await, [Recorded::StaleSession]);
+    assert_eq!(fleet.server.sql("SELECT count(*) FROM events WHERE kind = 'protocol.fault'"), "3\n");
+    assert_eq!(fleet.server.sql("SELECT count(*) FROM events WHERE kind = 'outcome.recorded'"), "3\n");
+}
+
+#[tokio::test]
+async fn the_state_of_a_host_follows_its_evidence() {
+    let (fleet, host) = mk_fleet().await;
+    let trusts = |_: &_, _: &_| true;
+    let state = async || {
+        let status = fleet.operators.fleet_status(Some(vec![host])).await.expect("loads");
+        let host = &status.hosts[0];
+        host.state_of(&host.components[0], &trusts)
+    };
+    assert_eq!(state().await, State::Unknown, "no session yet");
+    let epoch = fleet.open(host).await;
+    assert_eq!(state().await, State::Progressing);
+    let failed = mk_report(host, epoch, 1, 1, OutcomeKind::Failed);
+    fleet.agents.record_outcomes(fleet.gateway, vec![failed]).await.expect("records");
+    assert_eq!(state().await, State::Failed);
+    let sent = SnapshotReport {
+        host,
+        session_epoch: epoch,
+        component: Component::Policy,
+        stamp: mk_stamp(1),
+        update_seq: UpdateSeq::from_raw(2),
+    };
+    let stale = SnapshotReport { session_epoch: SessionEpoch::ZERO, ..sent };
+    let counted = fleet.agents.record_snapshots_sent(fleet.gateway, vec![sent, stale]).await.expect("records");
+    assert_eq!(counted, [true, false]);
+    let applied = mk_report(host, epoch, 2, 1, OutcomeKind::Applied);
+    fleet.agents.record_outcomes(fleet.gateway, vec![applied]).await.expect("records");
+    assert_eq!(state().await, State::Converged);
+    let status = fleet.operators.fleet_status(None).await.expect("loads");
+    let only = &status.hosts[0];
+    assert!(only.components[0].last_snapshot_sent_at.is_some() && only.last_seen_at.is_some());
+    assert_eq!(only.components.len(), Component::ALL.len(), "every component has an explicit state");
+    assert_eq!(only.state_of(&only.components[0], &|_, _| false), State::Progressing, "a bad signature says nothing");
+    fleet.server.sql("UPDATE presence SET heard_at = now() - interval '45 s'");
+    assert_eq!(state().await, State::Unknown, "silence");
+    fleet.agents.record_presence(vec![(host, epoch, 0)]).await.expect("records");
+    assert_eq!(state().await, State::Converged);
+    fleet.server.sql("UPDATE leases SET expires_at = now() WHERE name LIKE 'gw%'");
+    assert_eq!(state().await, State::Unknown, "the gateway is dead");
+    fleet.open(host).await;
+    assert_eq!(state().await, State::Unknown, "what an older session said does not count");
+}
+
+#[tokio::test]
+async fn two_gateways_that_open_and_record_at_once_do_not_lock_each_other_out() {
+    let fleet = Fleet::start().await;
+    fleet.create_token("10.0.0.0/8", 20).await;
+    let mut hosts = Vec::new();
+    for n in 1..=12 {
+        hosts.push(fleet.enrol(&format!("h{n}"), &format!("10.0.0.{n}")).await);
+    }
+    let one = |backwards: bool| {
+        let (agents, gateway, mut hosts) = (fleet.agents.clone(), GatewayId::new(Uuid::now_v7()), hosts.clone());
+        if backwards {
+            hosts.reverse();
+        }
+        async move {
+            for _ in 0..20 {
+                let openings = hosts.iter().copied().map(mk_opening).collect();
+                let opened = agents.open_sessions(gateway, openings).await.expect("opens");
+                let reports = hosts.iter().zip(opened).map(|(host, opened)| match opened {
+                    Opened::Session(epoch) => mk_report(*host, epoch, 1, 1, OutcomeKind::Applied),
+                    Opened::UnknownHost => panic!("enrolled"),
+                });
+                agents.record_outcomes(gateway, reports.collect()).await.expect("records");
+            }
+        }
+    };
+    [false, true].map(one).into_iter().collect::<JoinSet<()>>().join_all().await;
+    let highest = fleet.server.sql("SELECT min(session_epoch), max(session_epoch) FROM sessions");
+    assert_eq!(highest, "40|40\n", "no number was given twice");
+}
