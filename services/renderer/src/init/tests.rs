@@ -1,3 +1,5 @@
+//! The files of an installation: who gets what, and that a second run changes nothing.
+
 use std::os::unix::fs::PermissionsExt as _;
 
 use super::*;
