@@ -24,7 +24,7 @@ CONF
 # Starts the server and waits until it is ready: `nats_start SERVER FOLDER`.
 nats_start() {
     local server="$1" folder="$2"
-    ! running_pid "$folder/nats.pid" "$folder/nats.conf" >/dev/null || return 0
+    ! running_pid "$folder/nats.pid" >/dev/null || return 0
     "$server" --config "$folder/nats.conf" -t >"$folder/nats.log" 2>&1 || die "nats-server refuses its configuration: $(tail -n 3 "$folder/nats.log")"
     start_process "$folder/nats.pid" "$folder/nats.log" "$server" --config "$folder/nats.conf"
     wait_until 20 nats_is_ready "$folder" || die "nats-server does not start: $(tail -n 5 "$folder/nats.log")"
@@ -37,5 +37,5 @@ nats_is_ready() {
 
 # Stops the server and waits until it is gone: `nats_stop FOLDER`.
 nats_stop() {
-    stop_process "$1/nats.pid" "$1/nats.conf" 20
+    stop_process "$1/nats.pid" 20
 }

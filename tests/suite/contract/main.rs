@@ -3,3 +3,4 @@
 mod audit;
 mod bus;
 mod dev_services;
+mod processes;
