@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use holdfast_documents::estate::{Estate, State};
 use serde::{Deserialize, Serialize};
 
-use crate::verify::{Case, FindError, load};
+use crate::verify::{Case, FindError, find, load};
 
 /// One host that the lab shall have.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -46,6 +46,12 @@ pub enum Error {
     /// It is no estate.
     #[error(transparent)]
     Estate(#[from] FindError),
+    /// The folder has more than one.
+    #[error("{} holds many estates; name one", .folder.display())]
+    ManyEstates {
+        /// The folder.
+        folder: PathBuf,
+    },
     /// It has no hosts.
     #[error("{} is a list of addresses that changes and has no hosts", .file.display())]
     Churn {
@@ -54,11 +60,17 @@ pub enum Error {
     },
 }
 
-/// Reads the hosts that a file names: an estate of any form, or a JSON array of `{name, addresses}`.
+/// Reads the hosts that a file or a folder names: one estate of any form, or a JSON array of `{name, addresses}`.
 ///
 /// # Errors
 /// See [`Error`].
 pub fn load_plans(file: &Path) -> Result<Vec<HostPlan>, Error> {
+    if file.is_dir() {
+        return match find(file)?.as_slice() {
+            [one] => load_plans(one),
+            [] | [_, _, ..] => Err(Error::ManyEstates { folder: file.to_owned() }),
+        };
+    }
     let bytes = fs::read(file).map_err(|source| Error::Read { file: file.to_owned(), source })?;
     if bytes.trim_ascii_start().starts_with(b"[") {
         return serde_json::from_slice(&bytes).map_err(|source| Error::List { file: file.to_owned(), source });

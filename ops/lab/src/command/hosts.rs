@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use serde::Serialize;
 
 use super::output::{Format, write_json, write_table};
+use crate::agents;
 use crate::record::{self, Host, Record};
 
 /// Flags of `hosts`.
@@ -47,7 +48,7 @@ impl<'a> View<'a> {
             namespace: &host.namespace,
             addresses: &host.addresses,
             management: &host.management,
-            agent_pid: host.agent.map(|agent| agent.pid),
+            agent_pid: agents::find(host).map(|agent| agent.pid),
             state: &host.state,
         }
     }

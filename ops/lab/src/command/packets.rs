@@ -17,12 +17,12 @@ use crate::packets::{
     cells_of,
 };
 use crate::plan::plans_of;
-use crate::verify::{Case, FindError, load};
+use crate::verify::{Case, FindError, find, load};
 
 /// The agent's binary, beside this one.
 const AGENT_PROGRAM: &str = "holdfast-agent";
 /// The folder of the labs that `--standalone` makes, below the lab's.
-const STANDALONE_FOLDER: &str = "standalone";
+pub(super) const STANDALONE_FOLDER: &str = "standalone";
 
 /// Why packets judge nothing.
 #[derive(Debug, thiserror::Error)]
@@ -95,7 +95,10 @@ pub struct View {
 pub fn verify_standing(folder: &Path, files: &[PathBuf], output: Format) -> Result<ExitCode, Error> {
     let lab = Lab::open(folder)?;
     let file = match files {
-        [] => lab.record().estate.clone().ok_or(Error::OneEstate)?,
+        [] => {
+            let estate = lab.record().estate.as_deref().ok_or(Error::OneEstate)?;
+            find(estate)?.into_iter().next().ok_or(Error::OneEstate)?
+        }
         [file] => file.clone(),
         [_, _, ..] => return Err(Error::OneEstate),
     };
@@ -203,10 +206,10 @@ fn show(views: &[View], output: Format) -> io::Result<()> {
                 write_table(&header, differences)?;
             }
             for view in views {
-                let View { id, cells, agree, wrong, probes, skipped, .. } = view;
+                let View { id, step, cells, agree, wrong, probes, skipped, .. } = view;
                 let skipped = skipped.len();
                 say(&format!(
-                    "{id}: {cells} cells, {agree} agree, {wrong} wrong, {probes} probes, {skipped} not by packets"
+                    "{id} step {step}: {cells} cells, {agree} agree, {wrong} wrong, {probes} probes, {skipped} not by packets"
                 ))?;
             }
             Ok(())

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use super::output::say;
+use super::packets::STANDALONE_FOLDER;
 use crate::lab::{self, Ensured, HostState, Lab};
 use crate::plan::{self, load_plans};
 
@@ -79,6 +80,8 @@ fn absolute(path: &Path) -> Result<PathBuf, Error> {
 /// # Errors
 /// See [`Error`].
 pub fn down(folder: &Path, args: &DownArgs) -> Result<ExitCode, Error> {
+    // A run of `verify --standalone` that was cut off has left its lab below this one.
+    Lab::remove(&folder.join(STANDALONE_FOLDER), HostState::Wipe)?;
     Lab::remove(folder, if args.wipe { HostState::Wipe } else { HostState::Keep })?;
     Ok(ExitCode::SUCCESS)
 }

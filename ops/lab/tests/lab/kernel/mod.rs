@@ -1,5 +1,6 @@
-//! What needs root, `ip` and `nft`; without them these tests fail.
+//! What needs root, `ip`, `nft` and the agent's binary; without them these tests fail.
 
+mod estates;
 mod packets;
 mod probes;
 mod stand;

@@ -14,6 +14,15 @@ pub(super) fn program() -> PathBuf {
     PathBuf::from(env!("CARGO_BIN_EXE_holdfast-lab"))
 }
 
+/// The agent's binary: where `HOLDFAST_BIN` says, or beside the one under test.
+pub(super) fn agent() -> PathBuf {
+    let folder = std::env::var_os("HOLDFAST_BIN").map(PathBuf::from);
+    let agent =
+        folder.map_or_else(|| program().with_file_name("holdfast-agent"), |folder| folder.join("holdfast-agent"));
+    assert!(agent.is_file(), "{} is missing: build holdfast-agent first", agent.display());
+    agent
+}
+
 /// Four hosts in ranges that lie in each other, among them some that machines and containers use themselves.
 pub(super) fn mk_plans() -> Vec<HostPlan> {
     [
