@@ -1,3 +1,5 @@
+//! What a plan holds to: its golden rulesets, edits that leave the rest alone, and read-backs that are compared.
+
 use std::fs;
 use std::path::Path;
 

@@ -23,7 +23,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
         match recorded.get(path) {
             Some(sum) if *sum == sum_of(text) => {}
             Some(_) => {
-                findings.push(Finding::new("T9", path, "was changed after it had landed: add a new migration instead"))
+                findings.push(Finding::new("T9", path, "was changed after it had landed: add a new migration instead (before the first release: delete its line in the list and record it again)"))
             }
             None => {
                 findings.push(Finding::new("T9", path, "is not recorded: run `cargo xtask tidy --record-migrations`"))
