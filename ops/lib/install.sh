@@ -94,6 +94,21 @@ ensure_nats_server() {
     printf '%s\n' "$target"
 }
 
+# Makes sure that cargo runs with the pinned Rust, also where rustup has that version under another name only (`stable`) and may fetch none.
+ensure_toolchain() {
+    local pinned name
+    have cargo || die "cargo is missing: install Rust (rust-toolchain.toml names the version) and run again"
+    pinned="$(sed -n 's/^channel = "\(.*\)"$/\1/p' "$HOLDFAST_ROOT/rust-toolchain.toml")"
+    if ! have rustup || rustc --version >/dev/null 2>&1 </dev/null; then return 0; fi
+    while read -r name _; do
+        if [[ "$(RUSTUP_TOOLCHAIN="$name" rustc --version 2>/dev/null </dev/null)" == "rustc $pinned "* ]]; then
+            export RUSTUP_TOOLCHAIN="$name"
+            return 0
+        fi
+    done < <(rustup toolchain list 2>/dev/null)
+    die "Rust $pinned is missing: rustup toolchain install $pinned"
+}
+
 # Makes sure that a cargo tool is there at its version: `ensure_cargo_tool NAME VERSION`. One on the PATH will do if its version is right.
 ensure_cargo_tool() {
     local name="$1" version="$2"
