@@ -84,6 +84,8 @@ codes! {
         WrongAuthority 17 "wrong_authority",
         /// More faults than a session survives.
         TooManyFaults 18 "too_many_faults",
+        /// The certificate that opened the session is over; dial with the renewed one.
+        CertificateExpired 19 "certificate_expired",
     }
 
     /// What one side saw the other do wrong without ending the session.

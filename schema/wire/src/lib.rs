@@ -8,6 +8,8 @@
 //! It does not say who sends what when (`holdfast-session`) and touches no socket. `docs/wire.md` describes every message.
 
 pub mod code;
+pub mod echo;
+pub mod enrol;
 pub mod error;
 pub mod frame;
 pub mod limits;

@@ -1,0 +1,85 @@
+//! Waiting for the renderer's answer to a request.
+//!
+//! - A waiter is entered before the first look, so that an answer between look and wait is not missed.
+//! - One statement looks for the answers of all that wait; nothing is looked for while nobody waits.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use holdfast_model::ids::EventId;
+use holdfast_runtime::Chain;
+use tokio::sync::{Notify, oneshot};
+
+use super::limits::{ANSWERS_INTERVAL, REQUEST_WAIT, REQUESTS_WAITING_MAX};
+use super::store::{AgentsStore, RequestAnswer};
+
+/// Who waits for which request.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Answers {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    waiting: Mutex<HashMap<EventId, oneshot::Sender<RequestAnswer>>>,
+    look: Notify,
+}
+
+impl Answers {
+    fn waiting(&self) -> MutexGuard<'_, HashMap<EventId, oneshot::Sender<RequestAnswer>>> {
+        // Nothing that can panic runs under this lock.
+        self.shared.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether another may wait.
+    pub(super) fn has_room(&self) -> bool {
+        self.waiting().len() < REQUESTS_WAITING_MAX
+    }
+
+    /// Something may have been answered.
+    pub(super) fn look(&self) {
+        self.shared.look.notify_one();
+    }
+
+    /// Waits for the answer, for a bounded time; the request lives on if it does not come.
+    pub(super) async fn wait(&self, request: EventId) -> Option<RequestAnswer> {
+        let (answer, answered) = oneshot::channel();
+        self.waiting().insert(request, answer);
+        self.look();
+        let answer = tokio::time::timeout(REQUEST_WAIT, answered).await;
+        self.waiting().remove(&request);
+        answer.ok()?.ok()
+    }
+
+    /// Looks for answers, for ever.
+    pub(super) async fn run<S: AgentsStore>(self, store: S) {
+        loop {
+            let ids: Vec<EventId> = {
+                let mut waiting = self.waiting();
+                // Who was cut off waits no more.
+                waiting.retain(|_, answer| !answer.is_closed());
+                waiting.keys().copied().collect()
+            };
+            if ids.is_empty() {
+                self.shared.look.notified().await;
+                continue;
+            }
+            match store.load_answers(ids).await {
+                Ok(answers) => {
+                    let mut waiting = self.waiting();
+                    for (request, answer) in answers {
+                        if let Some(waiter) = waiting.remove(&request) {
+                            // Who was cut off meanwhile finds the answer by asking again.
+                            drop(waiter.send(answer));
+                        }
+                    }
+                }
+                Err(error) => tracing::warn!(error = %Chain(&error), "answers cannot be read; looking again"),
+            }
+            tokio::select! {
+                () = self.shared.look.notified() => {}
+                () = tokio::time::sleep(ANSWERS_INTERVAL) => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! What all sessions of one door share.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use holdfast_model::ids::{GatewayId, HostId};
+use holdfast_runtime::Shutdown;
+use holdfast_session::gateway::{Answer, Config, Want};
+use holdfast_session::time::Instant;
+use time::OffsetDateTime;
+
+use super::batch::Asker;
+use super::recorder::Recorder;
+use super::registry::Registry;
+use super::session::FAR;
+use super::store::{Opening, SessionOpen};
+
+/// What all sessions share; cheap to pass around behind an `Arc`.
+#[derive(Debug)]
+pub(super) struct Context {
+    pub(super) gateway: GatewayId,
+    pub(super) session: Config,
+    pub(super) registry: Registry,
+    pub(super) recorder: Recorder,
+    /// `None` in an answer: the authority could not be asked.
+    pub(super) opens: Asker<SessionOpen, Option<Opening>>,
+    pub(super) wants: Asker<(HostId, Want), Answer>,
+    pub(super) shutdown: Shutdown,
+    pub(super) started: tokio::time::Instant,
+    pub(super) seeds: AtomicU64,
+}
+
+impl Context {
+    /// Now, as machines count.
+    pub(super) fn now(&self) -> Instant {
+        let since = self.started.elapsed().as_millis();
+        Instant::from_millis(u64::try_from(since).unwrap_or(u64::MAX))
+    }
+
+    /// A machine's moment, as the runtime counts.
+    pub(super) fn instant_of(&self, at: Instant) -> tokio::time::Instant {
+        self.started + Duration::from_millis(at.as_millis()).min(self.started.elapsed() + FAR)
+    }
+
+    /// When a moment of the wall clock comes, a day ahead at most: the clock may be set meanwhile, so it is looked at again.
+    pub(super) fn until(&self, at: OffsetDateTime) -> tokio::time::Instant {
+        let left = Duration::try_from(at - OffsetDateTime::now_utc()).unwrap_or(Duration::ZERO);
+        tokio::time::Instant::now() + left.min(FAR)
+    }
+
+    /// Whether a moment of the wall clock is over.
+    pub(super) fn is_past(&self, at: OffsetDateTime) -> bool {
+        at <= OffsetDateTime::now_utc()
+    }
+
+    /// The seed of the next session's jitter.
+    pub(super) fn seed(&self) -> u64 {
+        self.seeds.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,219 @@
+//! Enrolment and renewal: a request row for the renderer, and a bounded wait for its answer.
+//!
+//! - Enrolment is the one call without a client certificate; a certificate's host may renew its own and nobody else's.
+//! - A bad form costs no use of a token. Whether a good form is enough, the renderer decides.
+//! - Every refusal is a typed problem (RFC 9457) with a stable code.
+
+use std::sync::Arc;
+
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use axum::{Extension, Router};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use holdfast_events::Hint;
+use holdfast_identity::tls::Admission;
+use holdfast_identity::{KeyRequest, Token, TokenKind, VerifyingKey};
+use holdfast_model::ids::GatewayId;
+use holdfast_runtime::Chain;
+use holdfast_wire::enrol::{
+    ENROL_BYTES_MAX, ENROL_PATH, EnrolRequest, EnrolResponse, Problem, RENEW_PATH, RenewRequest, RenewResponse,
+};
+use holdfast_wire::limits::{ADDRESSES_MAX, HOSTNAME_BYTES_MAX, KERNEL_BYTES_MAX};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::sync::mpsc;
+
+use super::answers::Answers;
+use super::recorder::ring;
+use super::store::{AgentsStore, EnrolDemand, RequestAnswer, TokenRefusal};
+
+/// What the calls need.
+#[derive(Debug)]
+pub(super) struct Enrolment<S> {
+    pub(super) store: S,
+    pub(super) answers: Answers,
+    pub(super) bell: mpsc::Sender<Hint>,
+    pub(super) gateway: GatewayId,
+    pub(super) renderer_key: VerifyingKey,
+    pub(super) gateways: Vec<String>,
+}
+
+/// Why a call is refused.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub(super) enum Refusal {
+    #[error("the body is not what this call takes: {0}")]
+    Body(String),
+    #[error("`{field}` is not what this call takes: {reason}")]
+    Field { field: &'static str, reason: String },
+    #[error("the token is malformed")]
+    TokenMalformed,
+    #[error("the token is not known")]
+    TokenUnknown,
+    #[error("the token's time is over: an operator makes a new one")]
+    TokenExpired,
+    #[error("the token was taken back")]
+    TokenRevoked,
+    #[error("the token was used as often as it may be")]
+    TokenSpent,
+    #[error("this call needs the host's client certificate")]
+    NoCertificate,
+    #[error("the renderer refuses: {0}")]
+    Refused(String),
+    #[error("the renderer did not answer in time; the request is kept, try again later")]
+    NoAnswer,
+    #[error("too many requests wait for the renderer; try again later")]
+    Busy,
+    #[error("the authority cannot be asked now; try again later")]
+    AuthorityAway,
+}
+
+impl Refusal {
+    fn code(&self) -> (StatusCode, &str, &'static str) {
+        match self {
+            Self::Body(_) => (StatusCode::BAD_REQUEST, "malformed", "The request cannot be read"),
+            Self::Field { .. } => (StatusCode::UNPROCESSABLE_ENTITY, "bad-field", "A field is not usable"),
+            Self::TokenMalformed => (StatusCode::UNAUTHORIZED, "token-malformed", "The token is no token"),
+            Self::TokenUnknown => (StatusCode::UNAUTHORIZED, "token-unknown", "The token is not known"),
+            Self::TokenExpired => (StatusCode::UNAUTHORIZED, "token-expired", "The token has expired"),
+            Self::TokenRevoked => (StatusCode::UNAUTHORIZED, "token-revoked", "The token was revoked"),
+            Self::TokenSpent => (StatusCode::UNAUTHORIZED, "token-spent", "The token has no uses left"),
+            Self::NoCertificate => (StatusCode::UNAUTHORIZED, "no-certificate", "A client certificate is needed"),
+            Self::Refused(reason) => (StatusCode::CONFLICT, reason, "The request was refused"),
+            Self::NoAnswer => (StatusCode::GATEWAY_TIMEOUT, "no-answer", "No answer in time"),
+            Self::Busy => (StatusCode::SERVICE_UNAVAILABLE, "busy", "Too many requests wait"),
+            Self::AuthorityAway => (StatusCode::SERVICE_UNAVAILABLE, "authority-away", "The authority is away"),
+        }
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let (status, code, title) = self.code();
+        let problem = Problem {
+            kind: format!("urn:holdfast:problem:{code}"),
+            title: title.to_owned(),
+            status: status.as_u16(),
+            code: code.to_owned(),
+            detail: self.to_string(),
+        };
+        json(status, "application/problem+json", &problem)
+    }
+}
+
+fn json<T: Serialize>(status: StatusCode, kind: &'static str, value: &T) -> Response {
+    match serde_json::to_vec(value) {
+        Ok(body) => (status, [(header::CONTENT_TYPE, kind), (header::CACHE_CONTROL, "no-store")], body).into_response(),
+        Err(error) => {
+            tracing::error!(%error, "an answer has no JSON form");
+            StatusCode::INTERNAL_SERVER_ERROR.into_response()
+        }
+    }
+}
+
+/// The calls of this door.
+pub(super) fn router<S: AgentsStore>(enrolment: Arc<Enrolment<S>>) -> Router {
+    Router::new()
+        .route(ENROL_PATH, post(enrol::<S>))
+        .route(RENEW_PATH, post(renew::<S>))
+        .layer(DefaultBodyLimit::max(ENROL_BYTES_MAX))
+        .with_state(enrolment)
+}
+
+async fn enrol<S: AgentsStore>(State(at): State<Arc<Enrolment<S>>>, body: Bytes) -> Result<Response, Refusal> {
+    let request: EnrolRequest = read(&body)?;
+    let token = Token::parse(TokenKind::Enrol, &request.token.0).map_err(|_| Refusal::TokenMalformed)?;
+    let field = |field, reason: &dyn std::fmt::Display| Refusal::Field { field, reason: reason.to_string() };
+    if request.hostname.len() > HOSTNAME_BYTES_MAX || request.kernel.len() > KERNEL_BYTES_MAX {
+        return Err(field("inventory", &"its texts are too long"));
+    }
+    if request.addresses.len() > ADDRESSES_MAX {
+        return Err(field("addresses", &format_args!("more than {ADDRESSES_MAX}")));
+    }
+    let outcome_key: VerifyingKey = request.outcome_key.parse().map_err(|error| field("outcome_key", &error))?;
+    let csr = checked_csr(&request.csr)?;
+    let mut addresses: Vec<_> = request.addresses.iter().map(|address| address.to_canonical()).collect();
+    addresses.sort_unstable();
+    addresses.dedup();
+    let demand =
+        EnrolDemand { token: token.hash(), gateway: at.gateway, name: request.name, addresses, outcome_key, csr };
+    if !at.answers.has_room() {
+        return Err(Refusal::Busy);
+    }
+    let taken = at.store.request_enrolment(demand).await.map_err(|error| away(&error))?;
+    let id = taken.map_err(|refusal| match refusal {
+        TokenRefusal::Unknown => Refusal::TokenUnknown,
+        TokenRefusal::Expired => Refusal::TokenExpired,
+        TokenRefusal::Revoked => Refusal::TokenRevoked,
+        TokenRefusal::Spent => Refusal::TokenSpent,
+    })?;
+    let (host_id, authority, certificate_chain) = at.answer(id).await?;
+    tracing::info!(host = %host_id, "enrolled");
+    let response = EnrolResponse {
+        host_id,
+        authority_id: authority.id,
+        authority_epoch: authority.epoch,
+        certificate_chain,
+        renderer_key: at.renderer_key.to_string(),
+        gateways: at.gateways.clone(),
+    };
+    Ok(json(StatusCode::OK, "application/json", &response))
+}
+
+async fn renew<S: AgentsStore>(
+    State(at): State<Arc<Enrolment<S>>>,
+    Extension(admission): Extension<Admission>,
+    body: Bytes,
+) -> Result<Response, Refusal> {
+    let peer = match admission {
+        Admission::HttpHost(peer) => peer,
+        Admission::HttpAnonymous | Admission::Session(_) => return Err(Refusal::NoCertificate),
+    };
+    let request: RenewRequest = read(&body)?;
+    let csr = checked_csr(&request.csr)?;
+    if !at.answers.has_room() {
+        return Err(Refusal::Busy);
+    }
+    let id = at.store.request_certificate(peer.host, csr).await.map_err(|error| away(&error))?;
+    let (host, _, certificate_chain) = at.answer(id).await?;
+    tracing::info!(%host, "certificate renewed");
+    Ok(json(StatusCode::OK, "application/json", &RenewResponse { certificate_chain }))
+}
+
+impl<S: AgentsStore> Enrolment<S> {
+    async fn answer(
+        &self,
+        request: holdfast_model::ids::EventId,
+    ) -> Result<(holdfast_model::ids::HostId, holdfast_model::statement::Authority, String), Refusal> {
+        ring(&self.bell, Hint::Request);
+        ring(&self.bell, Hint::Event);
+        match self.answers.wait(request).await {
+            Some(RequestAnswer::Granted { host, authority, certificate_chain }) => {
+                Ok((host, authority, certificate_chain))
+            }
+            Some(RequestAnswer::Refused { reason }) => Err(Refusal::Refused(reason)),
+            None => Err(Refusal::NoAnswer),
+        }
+    }
+}
+
+fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
+    // The position and the expectation, never the text: it may hold a token.
+    serde_json::from_slice(body)
+        .map_err(|error| Refusal::Body(format!("line {}, column {}", error.line(), error.column())))
+}
+
+fn checked_csr(text: &str) -> Result<Vec<u8>, Refusal> {
+    let bad = |reason: &dyn std::fmt::Display| Refusal::Field { field: "csr", reason: reason.to_string() };
+    let csr = STANDARD.decode(text).map_err(|error| bad(&error))?;
+    KeyRequest::from_der(&csr).map_err(|error| bad(&error))?;
+    Ok(csr)
+}
+
+fn away(error: &(dyn std::error::Error + 'static)) -> Refusal {
+    tracing::warn!(error = %Chain(error), "a request cannot be stored");
+    Refusal::AuthorityAway
+}

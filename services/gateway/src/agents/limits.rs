@@ -1,0 +1,66 @@
+//! The caps and times of the agents' door.
+
+use std::time::Duration;
+
+use holdfast_wire::limits::FRAME_BYTES_MAX;
+
+/// Handshakes under way. One holds at most 64 KiB and a millisecond of CPU; further connections wait in the kernel's queue.
+pub const HANDSHAKES_MAX: usize = 256;
+/// Handshakes under way from one address, so that one source cannot hold all of them.
+pub const HANDSHAKES_PER_SOURCE_MAX: usize = 64;
+/// Connections at once: twice the largest fleet that one gateway is meant for.
+pub const CONNECTIONS_MAX: usize = 20_000;
+/// How long the first byte of a connection, an echo, or a goodbye may take.
+pub const SHORT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Bytes waiting for a socket before no further frame is made: enough to keep a link busy, little enough that what waits is fresh.
+pub const WRITE_BUFFER_BYTES: usize = 64 * 1024;
+/// What one session's write buffer may reach: the soft limit and one frame.
+pub const WRITE_BUFFER_BYTES_MAX: usize = WRITE_BUFFER_BYTES + FRAME_BYTES_MAX + 4;
+/// Bytes read at once.
+pub const READ_BYTES: usize = 16 * 1024;
+
+/// Questions that wait for a batch; more are answered "not now" and asked again a second later.
+pub const QUESTIONS_MAX: usize = 65_536;
+/// Questions in one statement.
+pub const BATCH_MAX: usize = 1_000;
+/// Statements of one kind under way at once.
+pub const BATCHES_AT_ONCE_MAX: usize = 4;
+
+/// How long facts are gathered before they are written.
+pub const RECORD_GATHER: Duration = Duration::from_millis(3);
+/// How long signs of life are gathered when nothing else is to be written.
+pub const PRESENCE_GATHER: Duration = Duration::from_millis(250);
+/// How often a stopping recorder looks whether the last session has left.
+pub const DRAIN_LOOK: Duration = Duration::from_millis(50);
+/// Facts in one transaction.
+pub const FACTS_BATCH_MAX: usize = 1_000;
+/// Facts that wait while the database is away. A session makes at most one outcome and one snapshot per update in flight (64), and 64 faults:
+/// this is 1,000 sessions at their worst, or 20,000 with ten facts each.
+pub const FACTS_MAX: usize = 200_000;
+/// The wait before a failed write is tried again, and its cap.
+pub const RECORD_RETRY: Duration = Duration::from_millis(100);
+/// See [`RECORD_RETRY`].
+pub const RECORD_RETRY_MAX: Duration = Duration::from_secs(5);
+
+/// Bytes of flat bodies that are kept for sharing.
+pub const BODIES_BYTES_MAX: usize = 256 * 1024 * 1024;
+/// Bytes of deltas that are kept for sharing.
+pub const DELTAS_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// How often what is held is compared with the authority, before jitter of a fifth either way.
+pub const COMPARE_INTERVAL: Duration = Duration::from_secs(30);
+/// How often the process's lease is renewed.
+pub const LEASE_RENEWAL: Duration = Duration::from_secs(10);
+
+/// Enrolments and renewals that wait for the renderer at once.
+pub const REQUESTS_WAITING_MAX: usize = 1_024;
+/// How long one of them waits.
+pub const REQUEST_WAIT: Duration = Duration::from_secs(20);
+/// How often the answers are looked for while somebody waits, should a hint be lost.
+pub const ANSWERS_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How long a refused agent stays away while the authority cannot be asked, in milliseconds: longer than a database's restart.
+pub const AUTHORITY_AWAY_RETRY_MS: u32 = 5_000;
+/// Over how long a stopping gateway spreads its agents, in milliseconds.
+pub const DRAIN_SPREAD_MS: u64 = 10_000;

@@ -1,0 +1,62 @@
+//! What a session is to look at, put there by others: marks that coalesce, never a queue.
+
+use std::sync::{Mutex, PoisonError};
+
+use holdfast_model::desired::Component;
+use holdfast_model::numbers::Version;
+use holdfast_wire::code::RefusalCode;
+use holdfast_wire::message::Drain;
+use tokio::sync::Notify;
+
+/// One session's mail.
+#[derive(Debug, Default)]
+pub(super) struct Mailbox {
+    mail: Mutex<Mail>,
+    arrived: Notify,
+}
+
+/// What arrived since it was looked at last.
+#[derive(Debug, Default)]
+pub(super) struct Mail {
+    /// The highest version heard of, per component.
+    pub(super) versions: [Option<Version>; Component::ALL.len()],
+    /// Components to be sent whole once more.
+    pub(super) resend: [bool; Component::ALL.len()],
+    /// The gateway goes away.
+    pub(super) drain: Option<Drain>,
+    /// The session is to end.
+    pub(super) close: Option<RefusalCode>,
+}
+
+impl Mailbox {
+    /// Puts something in and wakes the session.
+    pub(super) fn put(&self, change: impl FnOnce(&mut Mail)) {
+        // Nothing that can panic runs under this lock.
+        change(&mut self.mail.lock().unwrap_or_else(PoisonError::into_inner));
+        self.arrived.notify_one();
+    }
+
+    /// A version that was rendered.
+    pub(super) fn put_version(&self, component: Component, version: Version) {
+        self.put(|mail| {
+            if let Some(known) = place_of(component).and_then(|at| mail.versions.get_mut(at)) {
+                *known = (*known).max(Some(version));
+            }
+        });
+    }
+
+    /// Waits until something is there.
+    pub(super) async fn arrived(&self) {
+        self.arrived.notified().await;
+    }
+
+    /// Takes all that is there.
+    pub(super) fn take(&self) -> Mail {
+        std::mem::take(&mut *self.mail.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Where a component stands in the arrays.
+pub(super) fn place_of(component: Component) -> Option<usize> {
+    Component::ALL.iter().position(|one| *one == component)
+}

@@ -1,0 +1,203 @@
+//! An authority in memory, for tests of the door: it keeps what it is told and answers as the real one would.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use holdfast_identity::{Ca, KeyRequest, SigningKey, TokenHash, VerifyingKey};
+use holdfast_model::desired::{Component, Desired, Stamp};
+use holdfast_model::digest::Digest;
+use holdfast_model::ids::{EventId, HostId};
+use holdfast_model::numbers::{SessionEpoch, Version};
+use holdfast_model::policy::Body;
+use holdfast_model::statement::{Authority, desired_bytes};
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use super::store::{
+    AgentsStore, DesiredRow, EnrolDemand, Fact, HostLatest, Opening, RequestAnswer, Seen, SessionOpen, StoredBody,
+    TokenRefusal,
+};
+
+/// The database is away.
+#[derive(Debug, thiserror::Error)]
+#[error("the authority is away")]
+pub(super) struct Away;
+
+#[derive(Clone)]
+pub(super) struct Memory {
+    authority: Authority,
+    renderer: Arc<SigningKey>,
+    ca: Arc<Ca>,
+    away: Arc<AtomicBool>,
+    kept: Arc<Mutex<Kept>>,
+}
+
+#[derive(Default)]
+struct Kept {
+    hosts: BTreeMap<HostId, (VerifyingKey, SessionEpoch)>,
+    desired: BTreeMap<(HostId, Component), DesiredRow>,
+    bodies: BTreeMap<Digest, StoredBody>,
+    facts: Vec<Fact>,
+    tokens: Vec<(TokenHash, u32)>,
+    requests: BTreeMap<EventId, (HostId, Vec<u8>)>,
+    compares: usize,
+}
+
+impl Memory {
+    pub(super) fn new(ca: Arc<Ca>, authority: Authority) -> Self {
+        let renderer = Arc::new(SigningKey::generate().unwrap());
+        Self { authority, renderer, ca, away: Arc::default(), kept: Arc::default() }
+    }
+
+    fn kept(&self) -> Result<MutexGuard<'_, Kept>, Away> {
+        let is_there = !self.away.load(Ordering::SeqCst);
+        is_there.then(|| self.lock()).ok_or(Away)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap()
+    }
+
+    pub(super) fn set_away(&self, away: bool) {
+        self.away.store(away, Ordering::SeqCst);
+    }
+
+    pub(super) fn renderer_key(&self) -> VerifyingKey {
+        self.renderer.verifying_key()
+    }
+
+    pub(super) fn enrol(&self, host: HostId, outcome_key: VerifyingKey) {
+        self.lock().hosts.insert(host, (outcome_key, SessionEpoch::ZERO));
+        for component in Component::ALL {
+            self.put(host, component, component.empty_digest());
+        }
+    }
+
+    pub(super) fn allow_token(&self, token: TokenHash, uses: u32) {
+        self.lock().tokens.push((token, uses));
+    }
+
+    /// A render: the version rises by one.
+    pub(super) fn publish(&self, host: HostId, body: &Body) -> Stamp {
+        self.lock().bodies.insert(body.digest(), StoredBody::Policy(body.clone()));
+        self.put(host, Component::Policy, body.digest())
+    }
+
+    fn put(&self, host: HostId, component: Component, digest: Digest) -> Stamp {
+        let mut kept = self.lock();
+        let before = kept.desired.get(&(host, component)).map(|row| row.stamp.version);
+        let version = before.map_or(Version::FIRST, |version| version.next().unwrap());
+        let stamp = Stamp { version, digest };
+        let statement = desired_bytes(self.authority, &Desired { host, component, stamp });
+        let signature = self.renderer.sign(&statement).0;
+        kept.desired.insert((host, component), DesiredRow { host, component, stamp, signature });
+        stamp
+    }
+
+    pub(super) fn facts(&self) -> Vec<Fact> {
+        self.lock().facts.clone()
+    }
+
+    pub(super) fn compares(&self) -> usize {
+        self.lock().compares
+    }
+}
+
+impl AgentsStore for Memory {
+    type Error = Away;
+
+    async fn open_sessions(&self, opens: Vec<SessionOpen>) -> Result<Vec<Opening>, Away> {
+        let mut kept = self.kept()?;
+        let open = |open: SessionOpen| match kept.hosts.get_mut(&open.host) {
+            Some((outcome_key, newest)) => {
+                *newest = newest.next().unwrap();
+                Opening::Opened { session_epoch: *newest, authority: self.authority, outcome_key: *outcome_key }
+            }
+            None => Opening::HostUnknown,
+        };
+        Ok(opens.into_iter().map(open).collect())
+    }
+
+    async fn load_desired(&self, wanted: Vec<(HostId, Component)>) -> Result<Vec<DesiredRow>, Away> {
+        let kept = self.kept()?;
+        Ok(wanted.iter().filter_map(|key| kept.desired.get(key).copied()).collect())
+    }
+
+    async fn load_bodies(&self, digests: Vec<(Component, Digest)>) -> Result<Vec<(Digest, StoredBody)>, Away> {
+        let kept = self.kept()?;
+        Ok(digests.iter().filter_map(|(_, digest)| Some((*digest, kept.bodies.get(digest)?.clone()))).collect())
+    }
+
+    async fn compare(&self, hosts: Vec<HostId>) -> Result<Vec<HostLatest>, Away> {
+        let mut kept = self.kept()?;
+        kept.compares += 1;
+        let latest = |host: HostId| {
+            let versions = |component| Some((component, kept.desired.get(&(host, component))?.stamp.version));
+            let session_epoch = kept.hosts.get(&host)?.1;
+            Some(HostLatest {
+                host,
+                session_epoch,
+                versions: Component::ALL.into_iter().filter_map(versions).collect(),
+            })
+        };
+        Ok(hosts.into_iter().filter_map(latest).collect())
+    }
+
+    async fn record(&self, facts: Vec<Fact>) -> Result<Vec<HostId>, Away> {
+        let mut kept = self.kept()?;
+        let mut superseded = Vec::new();
+        for fact in facts {
+            match kept.hosts.get(&fact.host) {
+                Some((_, newest)) if *newest > fact.session_epoch && !matches!(fact.seen, Seen::Closed(_)) => {
+                    superseded.push(fact.host);
+                }
+                _ => kept.facts.push(fact),
+            }
+        }
+        Ok(superseded)
+    }
+
+    async fn request_enrolment(&self, demand: EnrolDemand) -> Result<Result<EventId, TokenRefusal>, Away> {
+        let host = HostId::new(Uuid::now_v7());
+        {
+            let mut kept = self.kept()?;
+            let token = kept.tokens.iter_mut().find(|(hash, _)| *hash == demand.token);
+            let Some((_, uses)) = token else { return Ok(Err(TokenRefusal::Unknown)) };
+            if *uses == 0 {
+                return Ok(Err(TokenRefusal::Spent));
+            }
+            *uses -= 1;
+        }
+        self.enrol(host, demand.outcome_key);
+        let request = EventId::new(Uuid::now_v7());
+        self.kept()?.requests.insert(request, (host, demand.csr));
+        Ok(Ok(request))
+    }
+
+    async fn request_certificate(&self, host: HostId, csr: Vec<u8>) -> Result<EventId, Away> {
+        let request = EventId::new(Uuid::now_v7());
+        self.kept()?.requests.insert(request, (host, csr));
+        Ok(request)
+    }
+
+    async fn load_answers(&self, requests: Vec<EventId>) -> Result<Vec<(EventId, RequestAnswer)>, Away> {
+        let kept = self.kept()?;
+        let answer = |id: EventId| {
+            let (host, csr) = kept.requests.get(&id)?;
+            let key = KeyRequest::from_der(csr).unwrap();
+            let leaf = self.ca.issue_host(*host, &key, OffsetDateTime::now_utc()).unwrap();
+            let (host, authority, certificate_chain) = (*host, self.authority, leaf.chain_pem);
+            Some((id, RequestAnswer::Granted { host, authority, certificate_chain }))
+        };
+        Ok(requests.into_iter().filter_map(answer).collect())
+    }
+
+    async fn hold_lease(&self) -> Result<bool, Away> {
+        self.kept().map(|_| true)
+    }
+
+    async fn release_lease(&self) -> Result<(), Away> {
+        self.kept().map(|_| ())
+    }
+}

@@ -1,0 +1,33 @@
+//! The agents' door: sessions, enrolment, echo.
+//!
+//! - Gateways carry, they do not decide: the renderer signs what goes out, hosts sign what comes back, and both are checked by the other end.
+//! - Session state lives in the session's task and dies with it; what several share is by digest or by host.
+//! - The authority is asked by arrays only, through [`store::AgentsStore`].
+//!
+//! It renders nothing, decides on no enrolment and serves no operator.
+
+mod answers;
+mod batch;
+mod cache;
+mod compare;
+mod context;
+mod door;
+mod enrol;
+mod hooks;
+mod lease;
+pub mod limits;
+mod mailbox;
+mod reader;
+mod recorder;
+mod registry;
+mod session;
+mod start;
+pub mod store;
+
+#[cfg(test)]
+mod memory;
+#[cfg(test)]
+mod tests;
+
+pub use hooks::Hooks;
+pub use start::{AgentsDoor, DoorConfig, start};

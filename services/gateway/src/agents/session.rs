@@ -1,0 +1,458 @@
+//! The shell of one session: bytes in, bytes out, time, and what the machine asks.
+//!
+//! - One task per session. What waits for the socket is bounded; nothing further is made until it went out, so that what is written is fresh.
+//! - Order of attention: what the machine has to say, then answers, mail, the socket both ways, the clock; none can starve another, since each
+//!   turn takes one thing and goes round.
+//! - An outcome is handed to the machine only with the host's own signature on it.
+//!
+//! It decides nothing about updates: `holdfast_session::gateway` does.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use holdfast_events::{CloseReason, Fault as FaultWord};
+use holdfast_identity::VerifyingKey;
+use holdfast_identity::tls::HostPeer;
+use holdfast_model::desired::Component;
+use holdfast_model::numbers::SessionEpoch;
+use holdfast_model::statement::{Authority, Outcome, outcome_bytes};
+use holdfast_session::gateway::{Admission, Answer, Cause, CloseCause, Event, FaultOrigin, Form, Session, Want};
+use holdfast_wire::code::{FaultCode, RefusalCode};
+use holdfast_wire::decode;
+use holdfast_wire::error::FrameError;
+use holdfast_wire::frame::Deframer;
+use holdfast_wire::message::{Hello, Message, OutcomeReport};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+
+use super::context::Context;
+use super::limits::{AUTHORITY_AWAY_RETRY_MS, READ_BYTES, SHORT_TIMEOUT, WRITE_BUFFER_BYTES};
+use super::mailbox::Mailbox;
+use super::store::{Fact, Opening, Seen, SessionOpen};
+
+/// What came of a question.
+enum Told {
+    Opening(Option<Opening>),
+    Answer(Component, Option<Answer>),
+}
+
+/// What is known of the other side once its session is open.
+struct Opened {
+    session_epoch: SessionEpoch,
+    authority: Authority,
+    outcome_key: VerifyingKey,
+}
+
+struct Shell {
+    context: Arc<Context>,
+    peer: HostPeer,
+    machine: Session,
+    mailbox: Arc<Mailbox>,
+    deframer: Deframer,
+    out: Vec<u8>,
+    written: usize,
+    flushed: bool,
+    asked: FuturesUnordered<BoxFuture<'static, Told>>,
+    opened: Option<Opened>,
+    addresses: Option<Vec<std::net::IpAddr>>,
+    ended: Option<CloseReason>,
+    drained: bool,
+}
+
+/// Serves one session until it is over.
+pub(super) async fn serve<IO>(context: Arc<Context>, stream: IO, peer: HostPeer)
+where
+    IO: AsyncRead + AsyncWrite + Send,
+{
+    let machine = Session::new(context.session.clone(), context.seed(), context.now());
+    let deframer = Deframer::new(machine.frame_bytes_max());
+    let mut shell = Shell {
+        context,
+        peer,
+        machine,
+        mailbox: Arc::default(),
+        deframer,
+        out: Vec::new(),
+        written: 0,
+        flushed: true,
+        asked: FuturesUnordered::new(),
+        opened: None,
+        addresses: None,
+        ended: None,
+        drained: false,
+    };
+    shell.run(stream).await;
+    shell.leave();
+}
+
+impl Shell {
+    async fn run<IO: AsyncRead + AsyncWrite + Send>(&mut self, stream: IO) {
+        let (mut reader, mut writer) = tokio::io::split(stream);
+        let mut buffer = vec![0; READ_BYTES];
+        let mut goodbye_until = None;
+        loop {
+            self.advance();
+            let waits = self.out.get(self.written..).unwrap_or_default();
+            if self.machine.is_closed() && waits.is_empty() && self.flushed {
+                break;
+            }
+            let wake_at = self.wake_at(&mut goodbye_until);
+            tokio::select! {
+                told = self.asked.next(), if !self.asked.is_empty() => {
+                    if let Some(told) = told {
+                        self.handle_told(told);
+                    }
+                }
+                () = self.mailbox.arrived() => self.handle_mail(),
+                pushed = push(&mut writer, waits), if !(waits.is_empty() && self.flushed) => match pushed {
+                    Ok(Pushed::Bytes(count)) => self.wrote(count),
+                    Ok(Pushed::Flushed) => self.flushed = true,
+                    Err(_) => return self.machine.handle_lost(),
+                },
+                read = reader.read(&mut buffer), if !self.machine.is_closed() => match read {
+                    Ok(0) => {
+                        self.ended = Some(CloseReason::AgentLeft);
+                        return self.machine.handle_lost();
+                    }
+                    Ok(count) => self.handle_bytes(buffer.get(..count).unwrap_or_default()),
+                    Err(_) => return self.machine.handle_lost(),
+                },
+                () = tokio::time::sleep_until(wake_at) => {
+                    if goodbye_until.is_some_and(|until| until <= tokio::time::Instant::now()) {
+                        return;
+                    }
+                    self.handle_timeout();
+                }
+            }
+        }
+        // A peer that does not take its goodbye is not waited for.
+        drop(tokio::time::timeout(SHORT_TIMEOUT, writer.shutdown()).await);
+    }
+
+    /// When to wake if nothing happens before.
+    fn wake_at(&self, goodbye_until: &mut Option<tokio::time::Instant>) -> tokio::time::Instant {
+        if self.machine.is_closed() {
+            return *goodbye_until.get_or_insert_with(|| tokio::time::Instant::now() + SHORT_TIMEOUT);
+        }
+        let machine = self.machine.poll_timeout(self.context.now()).map(|(at, _)| self.context.instant_of(at));
+        let expiry = self.context.until(self.peer.validity.not_after);
+        machine.map_or(expiry, |at| at.min(expiry))
+    }
+
+    fn handle_timeout(&mut self) {
+        if self.context.is_past(self.peer.validity.not_after) {
+            self.machine.handle_close(RefusalCode::CertificateExpired, "dial again with the renewed certificate");
+        }
+        self.machine.handle_timeout(self.context.now());
+    }
+
+    /// Lets the machine say what it has to, as far as the socket has room.
+    fn advance(&mut self) {
+        loop {
+            while self.out.len() - self.written < WRITE_BUFFER_BYTES {
+                match self.machine.poll_transmit(self.context.now(), &mut self.out) {
+                    Ok(Some(_)) => self.flushed = false,
+                    Ok(None) => break,
+                    Err(error) => {
+                        tracing::error!(host = %self.peer.host, %error, "a frame cannot be made; the session ends");
+                        break;
+                    }
+                }
+            }
+            if !self.handle_events() {
+                return;
+            }
+        }
+    }
+
+    fn wrote(&mut self, count: usize) {
+        self.written += count;
+        if self.written == self.out.len() {
+            self.out.clear();
+            self.written = 0;
+        }
+    }
+
+    fn handle_bytes(&mut self, bytes: &[u8]) {
+        self.deframer.push(bytes);
+        while !self.machine.is_closed() {
+            self.deframer.set_frame_bytes_max(self.machine.frame_bytes_max());
+            let frame = match self.deframer.poll_frame() {
+                Ok(Some(frame)) => frame,
+                Ok(None) => return,
+                Err(FrameError::TooLong { .. }) => return self.refuse(RefusalCode::TooLarge),
+                Err(FrameError::TooShort { .. }) => return self.refuse(RefusalCode::Malformed),
+            };
+            match decode(&frame) {
+                Ok(message) => self.handle_message(message),
+                Err(error) => {
+                    tracing::debug!(host = %self.peer.host, %error, "a message cannot be read");
+                    return self.refuse(RefusalCode::Malformed);
+                }
+            }
+            // After each message, so that the machine's queue of events never grows.
+            self.handle_events();
+        }
+    }
+
+    fn refuse(&mut self, code: RefusalCode) {
+        self.record(Seen::Fault { fault: FaultWord::Malformed, update_seq: None });
+        self.machine.handle_close(code, "");
+    }
+
+    fn handle_message(&mut self, message: Message) {
+        if let Message::Outcome(report) = &message
+            && !self.is_genuine(report)
+        {
+            return self.machine.handle_forged_outcome(report.update_seq);
+        }
+        if matches!(message, Message::Liveness(_) | Message::Outcome(_)) {
+            self.record(Seen::Heard);
+        }
+        self.machine.handle_message(message, self.context.now());
+    }
+
+    fn is_genuine(&self, report: &OutcomeReport) -> bool {
+        // Before the session is open the machine refuses any outcome by itself.
+        let Some(opened) = &self.opened else { return true };
+        let outcome = Outcome {
+            host: self.peer.host,
+            session_epoch: opened.session_epoch,
+            update_seq: report.update_seq,
+            component: report.component,
+            kind: report.kind,
+            wanted: report.wanted,
+            applied: report.applied,
+        };
+        let signature = holdfast_identity::Signature(report.signature);
+        opened.outcome_key.verify(&outcome_bytes(opened.authority, &outcome), &signature).is_ok()
+    }
+
+    /// Takes what the machine tells; false if there was nothing.
+    fn handle_events(&mut self) -> bool {
+        let mut any = false;
+        while let Some(event) = self.machine.poll_event() {
+            any = true;
+            self.handle_event(event);
+        }
+        any
+    }
+
+    fn handle_event(&mut self, event: Event) {
+        match event {
+            Event::Hello(hello) => self.ask_open(*hello),
+            Event::Want(want) => self.ask_desired(want),
+            Event::Sent { update_seq, component, stamp, form, cause } => {
+                tracing::debug!(host = %self.peer.host, %component, version = %stamp.version, ?form, ?cause, "update written");
+                metrics::counter!("holdfast_gateway_updates_total", "form" => form_word(form), "cause" => cause_word(cause))
+                    .increment(1);
+                if form == Form::Snapshot {
+                    self.record(Seen::SnapshotSent { component, stamp, update_seq });
+                }
+            }
+            Event::Outcome(report) => self.record(Seen::Outcome(report)),
+            Event::Inventory(inventory) => self.record(Seen::Addresses(inventory.addresses)),
+            Event::Fault { code, update_seq, origin, .. } => self.handle_fault(code, update_seq, origin),
+            Event::Undeliverable { component, stamp, bytes } => {
+                tracing::error!(host = %self.peer.host, %component, version = %stamp.version, bytes, "a body is too large to be sent");
+            }
+            Event::Closed(cause) => {
+                let reason = self.reason_of(cause);
+                self.ended.get_or_insert(reason);
+            }
+        }
+    }
+
+    fn handle_fault(
+        &mut self,
+        code: FaultCode,
+        update_seq: Option<holdfast_model::numbers::UpdateSeq>,
+        origin: FaultOrigin,
+    ) {
+        if origin == FaultOrigin::Reported {
+            return tracing::warn!(host = %self.peer.host, %code, "the agent says that this gateway broke the protocol");
+        }
+        let fault = match code {
+            // A newer agent may say what this build does not know: no fault of anybody.
+            FaultCode::UnknownKind => {
+                return tracing::debug!(host = %self.peer.host, "an unknown message is passed over");
+            }
+            FaultCode::OutcomeUnmatched => FaultWord::UnknownUpdate,
+            FaultCode::BadSignature => FaultWord::BadSignature,
+            FaultCode::OutcomeMismatch
+            | FaultCode::OutcomeContradiction
+            | FaultCode::BadValue
+            | FaultCode::Unknown(_) => FaultWord::Malformed,
+        };
+        tracing::warn!(host = %self.peer.host, %code, "the agent broke the protocol");
+        self.record(Seen::Fault { fault, update_seq });
+    }
+
+    fn record(&mut self, seen: Seen) {
+        let Some(opened) = &self.opened else { return };
+        let fact = Fact { host: self.peer.host, session_epoch: opened.session_epoch, seen };
+        if self.context.recorder.put(fact).is_err() {
+            self.machine.handle_close(RefusalCode::AuthorityAway, "");
+        }
+    }
+
+    fn ask_open(&mut self, hello: Hello) {
+        self.addresses = Some(hello.inventory.addresses);
+        let open = SessionOpen {
+            host: self.peer.host,
+            certificate_serial: self.peer.serial.clone(),
+            gateway: self.context.gateway,
+            agent_version: hello.agent_version,
+            boot_id: hello.boot_id,
+        };
+        let opens = self.context.opens.clone();
+        self.asked.push(Box::pin(async move { Told::Opening(opens.ask(open).await.flatten()) }));
+    }
+
+    fn ask_desired(&mut self, want: Want) {
+        let (host, wants) = (self.peer.host, self.context.wants.clone());
+        self.asked.push(Box::pin(async move { Told::Answer(want.component, wants.ask((host, want)).await) }));
+    }
+
+    fn handle_told(&mut self, told: Told) {
+        match told {
+            Told::Opening(opening) => self.handle_opening(opening),
+            Told::Answer(component, answer) => {
+                let answer = answer.unwrap_or(Answer::Unavailable);
+                if let Err(error) = self.machine.handle_answer(component, answer, self.context.now()) {
+                    tracing::error!(host = %self.peer.host, %error, "what the authority answered cannot be sent");
+                }
+            }
+        }
+    }
+
+    fn handle_opening(&mut self, opening: Option<Opening>) {
+        let host = self.peer.host;
+        match opening {
+            Some(Opening::Opened { session_epoch, authority, outcome_key }) => {
+                // Before the machine asks for anything: a hint from now on finds this session.
+                if !self.context.registry.insert(host, session_epoch, Arc::clone(&self.mailbox)) {
+                    return self.machine.handle_close(RefusalCode::Superseded, "");
+                }
+                self.opened = Some(Opened { session_epoch, authority, outcome_key });
+                self.machine.handle_admitted(Admission { session_epoch, authority }, self.context.now());
+                self.record(Seen::Heard);
+                if let Some(addresses) = self.addresses.take() {
+                    self.record(Seen::Addresses(addresses));
+                }
+                metrics::gauge!("holdfast_gateway_sessions").increment(1);
+                tracing::info!(%host, %session_epoch, "session opened");
+                if self.context.shutdown.is_asked() {
+                    self.machine.handle_close(RefusalCode::Draining, "");
+                }
+            }
+            Some(Opening::HostUnknown) => self.machine.handle_close(RefusalCode::HostUnknown, ""),
+            Some(Opening::Revoked) => self.machine.handle_close(RefusalCode::CertificateRevoked, ""),
+            None => self.machine.handle_refused(RefusalCode::AuthorityAway, AUTHORITY_AWAY_RETRY_MS, ""),
+        }
+    }
+
+    fn handle_mail(&mut self) {
+        let mail = self.mailbox.take();
+        for (component, version) in Component::ALL.into_iter().zip(mail.versions) {
+            if let Some(version) = version {
+                self.machine.handle_compare(component, version);
+            }
+        }
+        for (component, resend) in Component::ALL.into_iter().zip(mail.resend) {
+            if resend {
+                self.machine.handle_resend(component);
+            }
+        }
+        if let Some(drain) = mail.drain {
+            self.drained = true;
+            self.machine.handle_drain(drain, self.context.now());
+        }
+        if let Some(code) = mail.close {
+            self.machine.handle_close(code, "");
+        }
+    }
+
+    fn reason_of(&self, cause: CloseCause) -> CloseReason {
+        match cause {
+            CloseCause::Theirs(_) => CloseReason::AgentLeft,
+            CloseCause::Lost if self.drained => CloseReason::Drained,
+            CloseCause::Lost => CloseReason::Lost,
+            CloseCause::Ours(code) => match code {
+                RefusalCode::Superseded => CloseReason::Superseded,
+                RefusalCode::Draining => CloseReason::GatewayStopped,
+                RefusalCode::LivenessLost | RefusalCode::AuthorityAway | RefusalCode::Overloaded => CloseReason::Lost,
+                RefusalCode::CertificateRevoked | RefusalCode::CertificateExpired | RefusalCode::HostUnknown => {
+                    CloseReason::Revoked
+                }
+                RefusalCode::WrongFirstMessage
+                | RefusalCode::DuplicateHello
+                | RefusalCode::HelloTimeout
+                | RefusalCode::NoCommonProtocol
+                | RefusalCode::Malformed
+                | RefusalCode::TooLarge
+                | RefusalCode::WrongDirection
+                | RefusalCode::WrongChunk
+                | RefusalCode::WrongSequence
+                | RefusalCode::WrongAuthority
+                | RefusalCode::TooManyFaults
+                | RefusalCode::Unknown(_) => CloseReason::ProtocolFault,
+            },
+        }
+    }
+
+    /// The last word of a session, however it ended.
+    fn leave(&mut self) {
+        self.handle_events();
+        let Some(opened) = &self.opened else { return };
+        let (host, session_epoch) = (self.peer.host, opened.session_epoch);
+        let reason = if self.drained && self.ended == Some(CloseReason::AgentLeft) {
+            CloseReason::Drained
+        } else {
+            self.ended.unwrap_or(CloseReason::Lost)
+        };
+        self.record(Seen::Closed(reason));
+        // After the goodbye was handed over: a recorder that stops with the last session still has it.
+        self.context.registry.remove(host, session_epoch);
+        metrics::gauge!("holdfast_gateway_sessions").decrement(1);
+        tracing::info!(%host, %session_epoch, %reason, "session closed");
+    }
+}
+
+/// What a turn of the writing side did.
+enum Pushed {
+    Bytes(usize),
+    Flushed,
+}
+
+/// Writes some of what waits, or flushes when nothing does. Dropped before it is done, nothing was written.
+async fn push(writer: &mut (impl AsyncWrite + Unpin), waits: &[u8]) -> std::io::Result<Pushed> {
+    if waits.is_empty() {
+        return writer.flush().await.map(|()| Pushed::Flushed);
+    }
+    match writer.write(waits).await? {
+        0 => Err(std::io::ErrorKind::WriteZero.into()),
+        count => Ok(Pushed::Bytes(count)),
+    }
+}
+
+const fn form_word(form: Form) -> &'static str {
+    match form {
+        Form::Snapshot => "snapshot",
+        Form::Delta => "delta",
+        Form::VersionOnly => "version_only",
+    }
+}
+
+const fn cause_word(cause: Cause) -> &'static str {
+    match cause {
+        Cause::Connect => "connect",
+        Cause::Newer => "newer",
+        Cause::Recovery => "recovery",
+        Cause::Resend => "resend",
+    }
+}
+
+/// A wake-up that never comes before anything else does.
+pub(super) const FAR: Duration = Duration::from_secs(24 * 3600);

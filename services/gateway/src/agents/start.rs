@@ -1,0 +1,164 @@
+//! Putting the parts of the door together.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use holdfast_bus::Wake;
+use holdfast_events::Hint;
+use holdfast_identity::VerifyingKey;
+use holdfast_identity::tls::ServerTls;
+use holdfast_model::ids::{AuthorityId, GatewayId, HostId};
+use holdfast_runtime::{Chain, Shutdown, Tasks};
+use holdfast_session::gateway::Config;
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, watch};
+
+use super::answers::Answers;
+use super::batch::Asker;
+use super::compare;
+use super::context::Context;
+use super::door::{Door, Sources};
+use super::enrol::{self, Enrolment};
+use super::hooks::Hooks;
+use super::lease;
+use super::reader::Reader;
+use super::recorder::Recorder;
+use super::registry::Registry;
+use super::store::{AgentsStore, Opening, SessionOpen};
+
+/// What a door is made of.
+#[derive(Debug)]
+pub struct DoorConfig {
+    /// This start of this process.
+    pub gateway: GatewayId,
+    /// For which authority it speaks.
+    pub authority: AuthorityId,
+    /// The key that signs desired states, told to hosts that enrol.
+    pub renderer_key: VerifyingKey,
+    /// What every session is given.
+    pub session: Config,
+    /// Certificate and trust.
+    pub tls: Arc<ServerTls>,
+    /// Chooses the jitter.
+    pub seed: u64,
+    /// What tests make it do wrong.
+    pub hooks: Hooks,
+}
+
+/// A door that is open.
+#[derive(Clone, Debug)]
+pub struct AgentsDoor {
+    registry: Registry,
+}
+
+impl AgentsDoor {
+    /// How many sessions are held.
+    #[must_use]
+    pub fn sessions(&self) -> usize {
+        self.registry.len()
+    }
+
+    /// Sends a host its whole state once more; false if it has no session here.
+    #[must_use]
+    pub fn resend(&self, host: HostId) -> bool {
+        self.registry.resend(host)
+    }
+}
+
+/// Opens the door: hints come in by `wakes`, hints go out by `bell`.
+pub fn start<S: AgentsStore>(
+    config: DoorConfig,
+    store: S,
+    listener: TcpListener,
+    wakes: mpsc::Receiver<Wake>,
+    bell: mpsc::Sender<Hint>,
+    tasks: &Tasks,
+) -> AgentsDoor {
+    let registry = Registry::default();
+    let recorder = Recorder::default();
+    let answers = Answers::default();
+    let opens = serve_opens(store.clone(), tasks);
+    let wants = serve_wants(Arc::new(Reader::new(store.clone(), config.hooks)), tasks);
+    let (held, lease) = watch::channel(false);
+    // The lease outlives the drain: the last goodbyes are written under it.
+    let recorded = Shutdown::new();
+    background(tasks, "agents lease", lease::run(store.clone(), held, recorded.clone()));
+    let recording =
+        recorder.clone().run(store.clone(), registry.clone(), bell.clone(), lease, tasks.shutdown().clone());
+    tasks.critical("agents recorder", async move {
+        recording.await;
+        recorded.ask();
+        Ok::<_, Infallible>(())
+    });
+    let comparing = compare::run(store.clone(), registry.clone(), answers.clone(), wakes, config.seed);
+    background(tasks, "agents compare", comparing);
+    background(tasks, "agents answers", answers.clone().run(store.clone()));
+    let enrolment = Enrolment {
+        store,
+        answers,
+        bell,
+        gateway: config.gateway,
+        renderer_key: config.renderer_key,
+        gateways: config.session.gateways.clone(),
+    };
+    let context = Context {
+        gateway: config.gateway,
+        session: config.session,
+        registry: registry.clone(),
+        recorder,
+        opens,
+        wants,
+        shutdown: tasks.shutdown().clone(),
+        started: tokio::time::Instant::now(),
+        seeds: AtomicU64::new(config.seed),
+    };
+    let door = Arc::new(Door {
+        context: Arc::new(context),
+        authority: config.authority,
+        tls: config.tls,
+        http: enrol::router(Arc::new(enrolment)),
+        tasks: tasks.clone(),
+        sources: Sources::default(),
+    });
+    tasks.critical("agents door", async move {
+        door.run(listener).await;
+        Ok::<_, Infallible>(())
+    });
+    AgentsDoor { registry }
+}
+
+fn serve_opens<S: AgentsStore>(store: S, tasks: &Tasks) -> Asker<SessionOpen, Option<Opening>> {
+    let (asker, serving) = Asker::new(move |opens: Vec<SessionOpen>| {
+        let store = store.clone();
+        async move {
+            let count = opens.len();
+            match store.open_sessions(opens).await {
+                Ok(openings) => openings.into_iter().map(Some).collect(),
+                Err(error) => {
+                    tracing::warn!(error = %Chain(&error), "sessions cannot be opened; agents come back");
+                    vec![None; count]
+                }
+            }
+        }
+    });
+    background(tasks, "agents openings", serving);
+    asker
+}
+
+fn serve_wants<S: AgentsStore>(
+    reader: Arc<Reader<S>>,
+    tasks: &Tasks,
+) -> Asker<(HostId, holdfast_session::gateway::Want), holdfast_session::gateway::Answer> {
+    let (asker, serving) = Asker::new(move |questions| Arc::clone(&reader).answer(questions));
+    background(tasks, "agents reader", serving);
+    asker
+}
+
+/// A task that serves the others and ends with them.
+fn background(tasks: &Tasks, name: &'static str, work: impl Future<Output = ()> + Send + 'static) {
+    tasks.background(name, async move {
+        work.await;
+        Ok::<_, Infallible>(())
+    });
+}
