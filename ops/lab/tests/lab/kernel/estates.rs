@@ -1,8 +1,16 @@
 //! Estates by real packets: rendered, given to real agents, probed in both modes.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 
+use holdfast_lab::lab::{HostState, Lab};
+use holdfast_lab::packets::{Finding, Run, Silent, Standalone, cells_of};
+use holdfast_lab::plan::plans_of;
+use holdfast_lab::verify::{Case, load};
+use holdfast_model::policy::Body;
+use holdfast_render::{Index, render_all};
 use serde_json::Value;
 
 use super::stand::{agent, program};
@@ -50,6 +58,33 @@ fn a_fixed_sample_of_the_catalogue_agrees_packet_by_packet() {
     let mut ids: Vec<&str> = reports.iter().filter_map(|report| report["id"].as_str()).collect();
     ids.dedup();
     assert_eq!(ids.len(), SAMPLE.len());
+}
+
+#[test]
+fn a_host_that_enforces_less_than_was_rendered_is_found() {
+    let Case::Estate(estate) = load(&Path::new(OWN).join("words/words-ipv6.json")).unwrap() else {
+        panic!("no estate")
+    };
+    let state = &estate.states[0];
+    let mut bodies: BTreeMap<String, Arc<Body>> = render_all(&Index::new(&state.intent))
+        .into_iter()
+        .map(|(id, body)| (estate.host_names[&id].clone(), body))
+        .collect();
+    let tampered = bodies.iter().find(|(_, body)| body.ingress.isolated).map(|(host, _)| host.clone()).unwrap();
+    let opened = bodies.get_mut(&tampered).map(Arc::make_mut).unwrap();
+    opened.ingress.isolated = false;
+
+    let folder = tempfile::tempdir().unwrap();
+    let (mut lab, _) = Lab::ensure(folder.path(), &plans_of(&estate, state)).unwrap();
+    let mut fleet = Standalone::start(&mut lab, &agent(), &bodies).unwrap();
+    let run = Run { lab: &lab, program: program(), fleet: &mut fleet, progress: &Silent };
+    let report = run.verify(&cells_of(&estate, state).cells).unwrap();
+    Lab::remove(folder.path(), HostState::Wipe).unwrap();
+
+    assert!(!report.differences.is_empty());
+    for difference in &report.differences {
+        assert_eq!((difference.cell.to.to_string(), &difference.finding), (tampered.clone(), &Finding::Leaked));
+    }
 }
 
 mod long_packets {
