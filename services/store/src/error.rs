@@ -89,6 +89,14 @@ pub enum Error {
     /// There is no authority row: the database was not set up.
     #[error("the database has no authority: `holdfast-renderer migrate` was not run")]
     NoAuthority,
+    /// The database belongs to another authority than the keys.
+    #[error("the database is of authority {found}, the keys are of {wanted}")]
+    ForeignAuthority {
+        /// Whose the database is.
+        found: holdfast_model::ids::AuthorityId,
+        /// Whose the keys are.
+        wanted: holdfast_model::ids::AuthorityId,
+    },
     /// The database was changed by a newer build, or a step was edited after it was taken.
     #[error("migration step {number} of the database is not the one of this build")]
     ForeignMigration {
@@ -146,6 +154,7 @@ impl Error {
             | Self::NamedTwice(_)
             | Self::Value { .. }
             | Self::NoAuthority
+            | Self::ForeignAuthority { .. }
             | Self::ForeignMigration { .. }
             | Self::Unmigrated { .. }
             | Self::Event(_)
@@ -174,6 +183,7 @@ impl Error {
             | Self::NamedTwice(_)
             | Self::Value { .. }
             | Self::NoAuthority
+            | Self::ForeignAuthority { .. }
             | Self::ForeignMigration { .. }
             | Self::Unmigrated { .. }
             | Self::Event(_)

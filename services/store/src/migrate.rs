@@ -46,17 +46,17 @@ const MIGRATION_LOCK: i64 = 0x006d_6967_7261_7465;
 pub struct Migrated {
     /// How many steps it took.
     pub steps: usize,
-    /// The lineage of the database, if it began now.
-    pub authority: Option<AuthorityId>,
+    /// Whether the lineage of the database began now.
+    pub began: bool,
 }
 
 impl Store {
-    /// Takes the missing steps and, in a new database, begins its lineage. Needs the owner's role.
+    /// Takes the missing steps and, in a new database, begins the lineage of `authority`, the one that the CA names. Needs the owner's role.
     ///
     /// # Errors
-    /// [`Error::ForeignMigration`] if a step was taken that is not this build's.
-    pub async fn migrate(&self) -> Result<Migrated, Error> {
-        self.transact("migrate", Mode::LongWrite, |tx| Box::pin(migrate(tx))).await
+    /// [`Error::ForeignMigration`] if a step was taken that is not this build's, [`Error::ForeignAuthority`] if the database is of another lineage.
+    pub async fn migrate(&self, authority: AuthorityId) -> Result<Migrated, Error> {
+        self.transact("migrate", Mode::LongWrite, move |tx| Box::pin(migrate(tx, authority))).await
     }
 
     /// Refuses a database that lacks steps of this build. Steps of a newer build are fine: they only add.
@@ -88,7 +88,7 @@ async fn taken(tx: &mut PgConnection) -> Result<usize, Error> {
     Ok(rows.len().min(STEPS.len()))
 }
 
-async fn migrate(tx: &mut PgConnection) -> Result<Migrated, Error> {
+async fn migrate(tx: &mut PgConnection, authority: AuthorityId) -> Result<Migrated, Error> {
     sqlx::query("SELECT pg_advisory_xact_lock($1)").bind(MIGRATION_LOCK).execute(&mut *tx).await?;
     sqlx::raw_sql(
         "CREATE TABLE IF NOT EXISTS migrations ( \
@@ -111,15 +111,17 @@ async fn migrate(tx: &mut PgConnection) -> Result<Migrated, Error> {
             .execute(&mut *tx)
             .await?;
     }
-    Ok(Migrated { steps: STEPS.len() - before, authority: begin_lineage(tx).await? })
+    Ok(Migrated { steps: STEPS.len() - before, began: begin_lineage(tx, authority).await? })
 }
 
-async fn begin_lineage(tx: &mut PgConnection) -> Result<Option<AuthorityId>, Error> {
-    let exists: bool = sqlx::query_scalar("SELECT EXISTS (SELECT FROM authority)").fetch_one(&mut *tx).await?;
-    if exists {
-        return Ok(None);
+/// Begins the lineage in a new database; says whether it did.
+async fn begin_lineage(tx: &mut PgConnection, authority: AuthorityId) -> Result<bool, Error> {
+    let there: Option<Uuid> = sqlx::query_scalar("SELECT authority_id FROM authority").fetch_optional(&mut *tx).await?;
+    match there.map(AuthorityId::new) {
+        Some(found) if found == authority => return Ok(false),
+        Some(found) => return Err(Error::ForeignAuthority { found, wanted: authority }),
+        None => {}
     }
-    let authority = AuthorityId::new(Uuid::now_v7());
     let epoch = AuthorityEpoch::from_raw(1);
     sqlx::query(
         "INSERT INTO authority (authority_id, authority_epoch, created_at) VALUES ($1, $2, transaction_timestamp())",
@@ -131,5 +133,5 @@ async fn begin_lineage(tx: &mut PgConnection) -> Result<Option<AuthorityId>, Err
     let mut outbox = Outbox::new(Actor::Bootstrap);
     outbox.push(AuthorityCreated { authority, epoch })?;
     outbox.write(tx).await?;
-    Ok(Some(authority))
+    Ok(true)
 }

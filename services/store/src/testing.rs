@@ -11,7 +11,9 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::sync_channel;
 use std::time::{Duration, Instant};
 
+use holdfast_model::ids::AuthorityId;
 use tempfile::TempDir;
+use uuid::Uuid;
 
 use crate::config::{StoreConfig, Tls};
 use crate::pool::Store;
@@ -20,6 +22,8 @@ use crate::pool::Store;
 const DATABASE: &str = "holdfast";
 /// The role that owns it.
 pub const OWNER: &str = "holdfast_owner";
+/// The authority whose lineage a test's database has.
+pub const TEST_AUTHORITY: AuthorityId = AuthorityId::new(Uuid::from_u128(0x0001_90f5_7e57_7e57_8e57_0123_4567_89ab));
 
 /// Where Debian and others put the programs of the server, newest first, 15 before the rest: what the project is built against.
 const PROGRAM_FOLDERS: [&str; 4] =
@@ -65,7 +69,7 @@ impl TestPostgres {
     /// As [`TestPostgres::start_empty`].
     pub async fn start_migrated() -> Self {
         let server = Self::start_empty();
-        server.store(OWNER).migrate().await.expect("migrates");
+        server.store(OWNER).migrate(TEST_AUTHORITY).await.expect("migrates");
         server
     }
 

@@ -2,8 +2,10 @@
 
 use std::path::Path;
 
-use holdfast_store::testing::{OWNER, TestPostgres};
+use holdfast_model::ids::AuthorityId;
+use holdfast_store::testing::{OWNER, TEST_AUTHORITY, TestPostgres};
 use holdfast_store::{Error, Store};
+use uuid::Uuid;
 
 /// The form of a database without what differs between servers and runs.
 fn form(server: &TestPostgres) -> String {
@@ -43,8 +45,8 @@ async fn every_step_may_be_taken_twice_and_a_second_migration_does_nothing() {
         server.sql(&std::fs::read_to_string(&step).expect("a step"));
     }
     assert_eq!(form(&server), before);
-    let migrated = server.store(OWNER).migrate().await.expect("migrates");
-    assert_eq!((migrated.steps, migrated.authority), (0, None));
+    let migrated = server.store(OWNER).migrate(TEST_AUTHORITY).await.expect("migrates");
+    assert_eq!((migrated.steps, migrated.began), (0, false));
 }
 
 #[tokio::test]
@@ -52,10 +54,10 @@ async fn two_that_migrate_at_once_take_each_step_once() {
     let server = TestPostgres::start_empty();
     let (a, b) = (server.store(OWNER), server.store(OWNER));
     assert!(matches!(a.check_migrated().await, Err(Error::Unmigrated { found: 0, .. })));
-    let (a, b) = tokio::join!(a.migrate(), b.migrate());
+    let (a, b) = tokio::join!(a.migrate(TEST_AUTHORITY), b.migrate(TEST_AUTHORITY));
     let (a, b) = (a.expect("migrates"), b.expect("migrates"));
     assert_eq!(a.steps.min(b.steps), 0);
-    assert!(a.authority.is_some() != b.authority.is_some());
+    assert!(a.began != b.began);
     server.store("holdfast_renderer").check_migrated().await.expect("migrated");
 }
 
@@ -64,6 +66,14 @@ async fn an_edited_step_is_refused() {
     let server = TestPostgres::start_migrated().await;
     server.sql("UPDATE migrations SET digest = decode('00', 'hex') WHERE number = 3");
     let store: Store = server.store(OWNER);
-    assert!(matches!(store.migrate().await, Err(Error::ForeignMigration { number: 3 })));
+    assert!(matches!(store.migrate(TEST_AUTHORITY).await, Err(Error::ForeignMigration { number: 3 })));
     assert!(matches!(store.check_migrated().await, Err(Error::ForeignMigration { number: 3 })));
+}
+
+#[tokio::test]
+async fn a_database_of_another_authority_is_refused_and_both_are_named() {
+    let server = TestPostgres::start_migrated().await;
+    let other = AuthorityId::new(Uuid::from_u128(99));
+    let refused = server.store(OWNER).migrate(other).await;
+    assert!(matches!(refused, Err(Error::ForeignAuthority { found: TEST_AUTHORITY, wanted }) if wanted == other));
 }
