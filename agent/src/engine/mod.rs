@@ -318,3 +318,6 @@ impl<K: Kernel, S: Store> Engine<K, S> {
         self.unproven = false;
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -218,3 +218,6 @@ fn read_all(path: &Path) -> io::Result<Vec<u8>> {
     File::open(path)?.read_to_end(&mut bytes)?;
     Ok(bytes)
 }
+
+#[cfg(test)]
+mod tests;

@@ -153,17 +153,21 @@ pub(super) fn elements(link: &mut Link, set: &str) -> Result<Vec<Boundary>, Erro
     Ok(boundaries)
 }
 
-/// Whether a set has exactly this boundary.
-pub(super) fn has_boundary(link: &mut Link, set: &str, boundary: Boundary) -> Result<bool, Error> {
-    let mut request = request(link, n::GET_ELEMENTS, 0);
+/// Whether a set has exactly this boundary; `None` if the kernel says neither.
+///
+/// Kernel 6.18 answers nothing at all when it is asked for an end above an interval that has none; only the acknowledgement that is asked for
+/// here tells such an answer from a lost one.
+pub(super) fn has_boundary(link: &mut Link, set: &str, boundary: Boundary) -> Result<Option<bool>, Error> {
+    let mut request = request(link, n::GET_ELEMENTS, n::ACK);
     request.text(n::ELEMENTS_TABLE, TABLE);
     request.text(n::ELEMENTS_SET, set);
     request.nest(n::ELEMENTS, |list| batch::put_boundary(list, boundary));
     let mut found = Vec::new();
     match link.ask(&request.finish(), "tell an element", |message| boundaries_of(message, &mut found)) {
+        Ok(()) if found.is_empty() => Ok(None),
         // The kernel answers with the interval that covers the key; only the very boundary counts.
-        Ok(()) => Ok(found.contains(&boundary)),
-        Err(Error::Refused { errno: nix::libc::ENOENT, .. }) => Ok(false),
+        Ok(()) => Ok(Some(found.contains(&boundary))),
+        Err(Error::Refused { errno: nix::libc::ENOENT, .. }) => Ok(Some(false)),
         Err(error) => Err(error),
     }
 }

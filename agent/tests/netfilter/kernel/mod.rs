@@ -1,4 +1,11 @@
 //! Tests that write into a kernel.
-#![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
+#![expect(clippy::unwrap_used, clippy::unwrap_in_result, reason = "tests fail by panicking")]
 
 mod apply;
+mod edit;
+mod flows;
+#[cfg(feature = "test-hooks")]
+mod hook;
+mod others;
+mod process;
+mod size;

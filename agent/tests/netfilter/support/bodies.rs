@@ -17,11 +17,12 @@ pub(crate) fn rule_key(n: u16) -> RuleKey {
     RuleKey::from_bytes([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, high, low])
 }
 
-/// A set of prefixes of both families.
+/// A set of prefixes and addresses of both families.
 pub(crate) fn set(n: u8, prefixes: &[&str]) -> Set {
     let (mut v4, mut v6) = (Vec::new(), Vec::new());
     for prefix in prefixes {
-        match interval_of(prefix.parse().expect("a prefix")) {
+        let address = |text: &str| text.parse::<std::net::IpAddr>().map(ipnet::IpNet::from);
+        match interval_of(prefix.parse().or_else(|_| address(prefix)).expect("a prefix or an address")) {
             Either::V4(interval) => v4.push(interval),
             Either::V6(interval) => v6.push(interval),
         }

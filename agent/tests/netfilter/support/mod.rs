@@ -1,12 +1,12 @@
 //! Namespaces, bodies and oracles for the tests.
-#![expect(clippy::unwrap_used, reason = "a test helper fails by panicking")]
+#![expect(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test helper fails by panicking")]
 
+pub(crate) mod agent;
 pub(crate) mod bodies;
 pub(crate) mod namespace;
 
-use std::process::{Command, Stdio};
-
 use std::io::Write;
+use std::process::{Command, Stdio};
 
 /// What a command prints; panics with its errors if it fails.
 pub(crate) fn output_of(program: &str, arguments: &[&str]) -> String {
@@ -15,12 +15,21 @@ pub(crate) fn output_of(program: &str, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Loads nft text.
+/// Loads nft text; panics if `nft` or the kernel refuses.
 pub(crate) fn load_nft(text: &str) {
-    let mut child = Command::new("nft").args(["-f", "-"]).stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    assert!(try_nft(text), "nft refuses:\n{text}");
+}
+
+/// Loads nft text; whether it was taken.
+pub(crate) fn try_nft(text: &str) -> bool {
+    nft_accepts(&["-f", "-"], text)
+}
+
+/// Gives a text to `nft`; whether it succeeded.
+pub(crate) fn nft_accepts(arguments: &[&str], text: &str) -> bool {
+    let mut child = Command::new("nft").args(arguments).stdin(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
-    let output = child.wait_with_output().unwrap();
-    assert!(output.status.success(), "{}\n{text}", String::from_utf8_lossy(&output.stderr));
+    child.wait().unwrap().success()
 }
 
 /// Our table as `nft` lists it, handles and counters left out.

@@ -1,0 +1,358 @@
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use holdfast_model::artifact;
+use holdfast_model::condition::{ConditionType, Holds, Reason};
+use holdfast_model::digest::Digest;
+use holdfast_model::ids::AuthorityId;
+use holdfast_model::numbers::{AuthorityEpoch, Version};
+use holdfast_model::policy::{Chain, Mode, delta};
+use holdfast_model::statement::OutcomeKind;
+use holdfast_wire::encode_changes;
+use uuid::Uuid;
+
+use super::*;
+use crate::plan::RuleId;
+
+#[test]
+fn an_update_is_written_down_put_into_the_kernel_read_back_and_then_good() {
+    let world = World::new();
+    let mut engine = world.engine();
+    let outcome = engine.apply(&whole(1, &isolated(true)));
+    assert_eq!(outcome.kind, OutcomeKind::Applied);
+    assert_eq!(statuses(&outcome), [Holds::True; 3]);
+    assert_eq!(world.steps(), ["append 1", "apply whole", "good 1"]);
+    assert_eq!(world.kernel_holds(), Some(layout(&isolated(true), &Kept::default())));
+}
+
+#[test]
+fn a_kernel_that_differs_after_the_commit_fails_the_update_and_gets_the_last_good_back() {
+    let world = World::new();
+    let mut engine = world.engine();
+    engine.apply(&whole(1, &isolated(true)));
+    world.next_attempt(Script::CommitAndAlter);
+    let outcome = engine.apply(&whole(2, &isolated(false)));
+    assert_eq!((outcome.kind, outcome.reason()), (OutcomeKind::Failed, Reason::ReadBackDiffers));
+    assert_eq!(statuses(&outcome), [Holds::True, Holds::True, Holds::False]);
+    assert_eq!(outcome.applied.map(|stamp| stamp.version.raw()), Some(1));
+    assert_eq!(world.kernel_holds(), Some(layout(&isolated(true), &Kept::default())));
+    assert_eq!(world.steps(), ["append 1", "apply whole", "good 1", "append 2", "apply", "apply whole", "failed"]);
+    assert!(engine.is_proven());
+}
+
+#[test]
+fn a_kernel_that_refuses_keeps_what_it_has_and_later_steps_are_not_reached() {
+    let world = World::new();
+    let mut engine = world.engine();
+    engine.apply(&whole(1, &isolated(true)));
+    world.next_attempt(Script::Refuse);
+    let outcome = engine.apply(&whole(2, &isolated(false)));
+    assert_eq!(outcome.reason(), Reason::KernelRefused);
+    assert_eq!(statuses(&outcome), [Holds::True, Holds::False, Holds::Unknown]);
+    assert_eq!(outcome.conditions[2].reason, Reason::NotReached);
+    assert_eq!(world.kernel_holds(), Some(layout(&isolated(true), &Kept::default())));
+}
+
+#[test]
+fn a_kernel_that_cannot_be_read_is_not_believed() {
+    let world = World::new();
+    let mut engine = world.engine();
+    engine.apply(&whole(1, &isolated(true)));
+    world.next_attempt(Script::CommitAndGoDark);
+    let outcome = engine.apply(&whole(2, &isolated(false)));
+    assert_eq!(outcome.reason(), Reason::ReadBackFailed);
+    assert_eq!(statuses(&outcome), [Holds::True, Holds::Unknown, Holds::Unknown]);
+    assert_eq!(world.kernel_holds(), Some(layout(&isolated(true), &Kept::default())));
+}
+
+#[test]
+fn what_the_disk_does_not_take_does_not_reach_the_kernel_and_what_it_does_not_settle_is_taken_back() {
+    let world = World::new();
+    let mut engine = world.engine();
+    engine.apply(&whole(1, &isolated(true)));
+    world.0.borrow_mut().append_fails = true;
+    assert_eq!(engine.apply(&whole(2, &isolated(false))).reason(), Reason::NotDurable);
+    assert_eq!(world.steps().last().map(String::as_str), Some("append 2"));
+    world.0.borrow_mut().append_fails = false;
+    world.0.borrow_mut().good_fails = true;
+    let outcome = engine.apply(&whole(2, &isolated(false)));
+    assert_eq!((outcome.reason(), outcome.applied.map(|stamp| stamp.version.raw())), (Reason::NotDurable, Some(1)));
+    assert_eq!(world.kernel_holds(), Some(layout(&isolated(true), &Kept::default())));
+}
+
+#[test]
+fn without_a_last_good_a_failed_first_update_leaves_an_open_table() {
+    let world = World::new();
+    let mut engine = world.engine();
+    world.next_attempt(Script::CommitAndAlter);
+    let outcome = engine.apply(&whole(1, &isolated(true)));
+    assert_eq!((outcome.kind, outcome.applied), (OutcomeKind::Failed, None));
+    assert_eq!(world.kernel_holds(), Some(layout(&Body::default(), &Kept::default())));
+}
+
+#[test]
+fn unacceptable_updates_touch_neither_disk_nor_kernel() {
+    let world = World::new();
+    let mut engine = world.engine();
+    engine.apply(&whole(5, &isolated(true)));
+    let before = world.steps().len();
+    let good = whole(6, &isolated(false));
+    let cases = [
+        (Update { content: Content::Whole(vec![9]), ..good.clone() }, Reason::Malformed),
+        (Update { stamp: Stamp { digest: Digest::of(b"other"), ..good.stamp }, ..good.clone() }, Reason::WrongDigest),
+        (whole(4, &isolated(false)), Reason::Backward),
+        (whole(5, &isolated(false)), Reason::SameVersionOtherContent),
+        (Update { origin: authority(2, 1), ..good.clone() }, Reason::WrongHost),
+        (Update { origin: authority(1, 0), ..good.clone() }, Reason::Backward),
+        (changes(6, good.stamp, &isolated(true), &isolated(false)), Reason::WrongBase),
+    ];
+    for (update, reason) in cases {
+        let outcome = engine.apply(&update);
+        assert_eq!(outcome.reason(), reason);
+        assert_eq!(outcome.conditions[0].status, Holds::False);
+    }
+    assert_eq!(world.steps().len(), before);
+}
+
+#[test]
+fn changes_of_what_is_held_apply_and_a_later_epoch_may_go_back() {
+    let world = World::new();
+    let mut engine = world.engine();
+    let first = whole(5, &isolated(true));
+    engine.apply(&first);
+    let outcome = engine.apply(&changes(6, first.stamp, &isolated(true), &isolated(false)));
+    assert_eq!(outcome.kind, OutcomeKind::Applied);
+    let restored = Update { origin: authority(1, 2), ..whole(2, &isolated(true)) };
+    assert_eq!(engine.apply(&restored).kind, OutcomeKind::Applied);
+}
+
+#[test]
+fn a_version_alone_rises_over_the_same_content() {
+    let world = World::new();
+    let mut engine = world.engine();
+    let first = whole(1, &isolated(true));
+    engine.apply(&first);
+    let stamp = Stamp { version: version(2), ..first.stamp };
+    let outcome = engine.apply(&Update { stamp, content: Content::Same, ..first });
+    assert_eq!((outcome.kind, outcome.applied), (OutcomeKind::Applied, Some(stamp)));
+}
+
+#[test]
+fn a_start_leaves_a_kernel_alone_that_holds_the_last_good() {
+    let world = World::new();
+    world.0.borrow_mut().kernel = Some(layout(&isolated(true), &Kept::default()));
+    let mut engine = Engine::new(FakeKernel(world.clone()), FakeStore(world.clone()), Kept::default());
+    let loaded = Loaded::Found { good: Some(entry(1, &isolated(true))), candidate: None };
+    assert_eq!(engine.start(loaded).expect("starts"), Started::Untouched);
+    assert!(world.steps().is_empty() && engine.is_proven());
+}
+
+#[test]
+fn a_start_after_a_crash_settles_the_candidate_by_what_the_kernel_holds() {
+    let loaded =
+        || Loaded::Found { good: Some(entry(1, &isolated(true))), candidate: Some(entry(2, &isolated(false))) };
+    for (in_kernel, started, held, steps) in [
+        (Some(isolated(false)), Started::Completed, 2, vec!["good 2"]),
+        (Some(isolated(true)), Started::Untouched, 1, vec!["failed"]),
+        (Some(Body::default()), Started::Restored, 1, vec!["failed", "apply whole"]),
+        (None, Started::Restored, 1, vec!["failed", "apply whole"]),
+    ] {
+        let world = World::new();
+        world.0.borrow_mut().kernel = in_kernel.map(|body| layout(&body, &Kept::default()));
+        let mut engine = Engine::new(FakeKernel(world.clone()), FakeStore(world.clone()), Kept::default());
+        assert_eq!(engine.start(loaded()).expect("starts"), started);
+        assert_eq!(engine.held().map(|held| held.entry.stamp.version.raw()), Some(held));
+        assert_eq!(world.steps(), steps);
+    }
+}
+
+#[test]
+fn a_start_with_an_unusable_disk_keeps_the_table_that_is_there() {
+    let world = World::new();
+    let left = layout(&isolated(true), &Kept::default());
+    world.0.borrow_mut().kernel = Some(left.clone());
+    let mut engine = Engine::new(FakeKernel(world.clone()), FakeStore(world.clone()), Kept::default());
+    assert_eq!(engine.start(Loaded::Unusable).expect("starts"), Started::LeftAlone);
+    assert_eq!(world.kernel_holds(), Some(left));
+    assert!(!engine.is_proven() && engine.held().is_none());
+}
+
+#[test]
+fn drift_is_found_counted_and_repaired() {
+    let world = World::new();
+    let mut engine = world.engine();
+    engine.apply(&whole(1, &isolated(true)));
+    assert_eq!(engine.repair().expect("reads"), None);
+    world.0.borrow_mut().kernel = None;
+    assert_eq!(engine.repair().expect("repairs"), Some(Difference::NoTable));
+    assert_eq!((engine.drifts(), engine.is_proven()), (1, true));
+    assert_eq!(world.kernel_holds(), Some(layout(&isolated(true), &Kept::default())));
+}
+
+#[test]
+fn what_is_kept_open_changes_without_a_version_and_not_at_all_if_the_kernel_refuses() {
+    let world = World::new();
+    let mut engine = world.engine();
+    engine.apply(&whole(1, &isolated(true)));
+    let kept = Kept { gateways: vec!["192.0.2.1:7443".parse().expect("an address")], ..Kept::default() };
+    engine.keep(kept.clone()).expect("kept");
+    assert_eq!(world.kernel_holds(), Some(layout(&isolated(true), &kept)));
+    world.next_attempt(Script::Refuse);
+    assert!(engine.keep(Kept::default()).is_err());
+    assert_eq!(engine.kept(), &kept);
+    assert_eq!(engine.held().map(|held| held.entry.stamp.version.raw()), Some(1));
+}
+
+#[derive(Clone, Copy)]
+enum Script {
+    Refuse,
+    CommitAndAlter,
+    CommitAndGoDark,
+}
+
+#[derive(Default)]
+struct State {
+    kernel: Option<Ruleset>,
+    script: VecDeque<Script>,
+    steps: Vec<String>,
+    append_fails: bool,
+    good_fails: bool,
+}
+
+#[derive(Clone, Default)]
+struct World(Rc<RefCell<State>>);
+
+impl World {
+    fn new() -> Self {
+        Self::default()
+    }
+
+    /// A started engine that holds nothing.
+    fn engine(&self) -> Engine<FakeKernel, FakeStore> {
+        let mut engine = Engine::new(FakeKernel(self.clone()), FakeStore(self.clone()), Kept::default());
+        assert_eq!(engine.start(Loaded::Missing).expect("starts"), Started::Fresh);
+        self.0.borrow_mut().steps.clear();
+        engine
+    }
+
+    fn next_attempt(&self, script: Script) {
+        self.0.borrow_mut().script.push_back(script);
+    }
+
+    fn steps(&self) -> Vec<String> {
+        self.0.borrow().steps.clone()
+    }
+
+    fn kernel_holds(&self) -> Option<Ruleset> {
+        self.0.borrow().kernel.clone()
+    }
+}
+
+struct FakeKernel(World);
+
+impl Kernel for FakeKernel {
+    fn apply(&mut self, base: Option<&Ruleset>, target: &Ruleset, _: Depth) -> Attempt {
+        let mut state = self.0.0.borrow_mut();
+        state.steps.push(if base.is_some() { "apply" } else { "apply whole" }.to_owned());
+        if let Some(base) = base {
+            assert_eq!(state.kernel.as_ref(), Some(base), "an edit stands on what the kernel holds");
+        }
+        match state.script.pop_front() {
+            None => {
+                state.kernel = Some(target.clone());
+                Attempt::Holds
+            }
+            Some(Script::Refuse) => Attempt::Refused("no".into()),
+            Some(Script::CommitAndAlter) => {
+                state.kernel = None;
+                Attempt::Differs(Difference::Rule { chain: "in".to_owned(), id: RuleId::new("x") })
+            }
+            Some(Script::CommitAndGoDark) => {
+                state.kernel = Some(target.clone());
+                Attempt::Unreadable("dark".into())
+            }
+        }
+    }
+
+    fn check(&mut self, target: &Ruleset) -> Result<Option<Difference>, Cause> {
+        Ok(match &self.0.0.borrow().kernel {
+            None => Some(Difference::NoTable),
+            Some(held) if held == target => None,
+            Some(_) => Some(Difference::Chain("in".to_owned())),
+        })
+    }
+
+    fn has_moved(&mut self) -> Result<bool, Cause> {
+        Ok(false)
+    }
+
+    fn rules(&mut self) -> Result<Vec<ObservedRule>, Cause> {
+        Ok(Vec::new())
+    }
+
+    fn holds_table(&mut self) -> Result<bool, Cause> {
+        Ok(self.0.0.borrow().kernel.is_some())
+    }
+
+    fn remove(&mut self) -> Result<bool, Cause> {
+        Ok(self.0.0.borrow_mut().kernel.take().is_some())
+    }
+}
+
+struct FakeStore(World);
+
+impl FakeStore {
+    fn step(&self, step: String, fails: fn(&State) -> bool) -> Result<(), Cause> {
+        let mut state = self.0.0.borrow_mut();
+        state.steps.push(step);
+        if fails(&state) { Err("disk".into()) } else { Ok(()) }
+    }
+}
+
+impl Store for FakeStore {
+    fn append(&mut self, record: &Record) -> Result<(), Cause> {
+        self.step(format!("append {}", record.stamp.version), |state| state.append_fails)
+    }
+
+    fn settle_good(&mut self, entry: &Entry) -> Result<(), Cause> {
+        self.step(format!("good {}", entry.stamp.version), |state| state.good_fails)
+    }
+
+    fn settle_failed(&mut self) -> Result<(), Cause> {
+        self.step("failed".to_owned(), |_| false)
+    }
+}
+
+fn isolated(isolated: bool) -> Body {
+    Body { mode: Mode::Enforced, ingress: Chain { isolated, rules: Vec::new() }, ..Body::default() }
+}
+
+fn version(raw: u64) -> Version {
+    Version::from_raw(raw).expect("not zero")
+}
+
+fn authority(id: u128, epoch: u64) -> Option<Authority> {
+    Some(Authority { id: AuthorityId::new(Uuid::from_u128(id)), epoch: AuthorityEpoch::from_raw(epoch) })
+}
+
+fn entry(raw: u64, body: &Body) -> Entry {
+    let stamp = Stamp { version: version(raw), digest: body.digest() };
+    Entry { origin: authority(1, 1), stamp, body: body.clone() }
+}
+
+fn whole(raw: u64, body: &Body) -> Update {
+    let Entry { origin, stamp, .. } = entry(raw, body);
+    Update { origin, stamp, content: Content::Whole(artifact::encode(body)) }
+}
+
+fn changes(raw: u64, base: Stamp, from: &Body, to: &Body) -> Update {
+    let changes = encode_changes(&delta::diff(from, to).changes).expect("small");
+    Update { content: Content::Changes { base, changes }, ..whole(raw, to) }
+}
+
+fn statuses(outcome: &Outcome) -> [Holds; 3] {
+    ConditionType::ALL.map(|kind| {
+        outcome.conditions.iter().find(|condition| condition.kind == kind).expect("every condition is told").status
+    })
+}

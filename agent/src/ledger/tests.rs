@@ -1,0 +1,208 @@
+use std::os::unix::fs::MetadataExt;
+
+use holdfast_model::address::Interval;
+use holdfast_model::desired::Stamp;
+use holdfast_model::interval_set::IntervalSet;
+use holdfast_model::numbers::Version;
+use holdfast_model::policy::{Action, Body, Peers, Rule, RuleKey, Set, SetKey, Statement, delta};
+use holdfast_wire::encode_changes;
+use proptest::prelude::*;
+use tempfile::{TempDir, tempdir};
+use uuid::Uuid;
+
+use super::*;
+
+#[test]
+fn a_snapshot_and_its_deltas_come_back_after_a_restart() {
+    let (folder, history) = (tempdir().expect("a folder"), history(6));
+    write(&folder, &history);
+    let (_, loaded, fault) = open(&folder);
+    assert_eq!(fault, None);
+    assert_eq!(loaded, Loaded::Found { good: history.last().cloned(), candidate: None });
+}
+
+#[test]
+fn a_missing_file_a_damaged_one_and_a_foreign_one_are_told_apart_and_nothing_is_loaded() {
+    let folder = tempdir().expect("a folder");
+    assert_eq!(open(&folder).1, Loaded::Missing);
+    write(&folder, &history(2));
+    let path = folder.path().join(FILE);
+    let good = fs::read(&path).expect("there");
+    let fault_of = |bytes: &[u8]| {
+        fs::write(&path, bytes).expect("written");
+        let (_, loaded, fault) = open(&folder);
+        assert_eq!(loaded, Loaded::Unusable);
+        fault.expect("a fault")
+    };
+    let mut flipped = good.clone();
+    flipped[HEADER_BYTES + 40] ^= 1;
+    assert_eq!(fault_of(&flipped), Fault::Damaged(HEADER_BYTES));
+    assert_eq!(fault_of(b"something else entirely, longer than any header of ours could be"), Fault::Foreign);
+    assert_eq!(fault_of(b""), Fault::Foreign);
+    fs::write(&path, &good).expect("written");
+    let other = HostId::new(Uuid::from_u128(9));
+    let (_, loaded, fault) = Ledger::open(folder.path(), Some(other)).expect("opens");
+    assert_eq!((loaded, fault), (Loaded::Unusable, Some(Fault::Foreign)));
+}
+
+#[test]
+fn an_unusable_file_is_moved_aside_when_something_good_is_to_be_kept() {
+    let (folder, history) = (tempdir().expect("a folder"), history(1));
+    fs::write(folder.path().join(FILE), b"garbage").expect("written");
+    let (mut ledger, loaded, _) = open(&folder);
+    assert_eq!(loaded, Loaded::Unusable);
+    assert_eq!(fs::read(folder.path().join(FILE)).expect("untouched"), b"garbage");
+    keep(&mut ledger, None, &history[0]);
+    assert_eq!(fs::read(folder.path().join(UNUSABLE_FILE)).expect("aside"), b"garbage");
+    assert_eq!(open(&folder).1, Loaded::Found { good: Some(history[0].clone()), candidate: None });
+}
+
+#[test]
+fn a_file_cut_anywhere_gives_an_earlier_state_or_nothing_and_can_be_continued() {
+    let (folder, history) = (tempdir().expect("a folder"), history(4));
+    write(&folder, &history);
+    let path = folder.path().join(FILE);
+    let whole = fs::read(&path).expect("there");
+    for len in 0..whole.len() {
+        fs::write(&path, &whole[..len]).expect("written");
+        let (mut ledger, loaded, _) = open(&folder);
+        match loaded {
+            Loaded::Missing => panic!("the file is there"),
+            Loaded::Unusable => assert!(len < HEADER_BYTES, "cut at {len}"),
+            Loaded::Found { good, candidate } => {
+                assert!(good.iter().chain(&candidate).all(|entry| history.contains(entry)), "cut at {len}");
+                let next = &history[3];
+                ledger.append(&record(None, next)).expect("appended");
+                ledger.settle_good(next).expect("settled");
+                drop(ledger);
+                assert_eq!(open(&folder).1, Loaded::Found { good: Some(next.clone()), candidate: None });
+            }
+        }
+    }
+}
+
+#[test]
+fn an_open_candidate_comes_back_as_one_and_a_failed_one_does_not() {
+    let (folder, history) = (tempdir().expect("a folder"), history(3));
+    write(&folder, &history[..1]);
+    let (mut ledger, ..) = open(&folder);
+    ledger.append(&record(Some(&history[0]), &history[1])).expect("appended");
+    drop(ledger);
+    let (mut ledger, loaded, _) = open(&folder);
+    let good = Some(history[0].clone());
+    assert_eq!(loaded, Loaded::Found { good: good.clone(), candidate: Some(history[1].clone()) });
+    ledger.settle_failed().expect("settled");
+    assert!(ledger.settle_failed().is_err(), "settled once");
+    assert_eq!(open(&folder).1, Loaded::Found { good, candidate: None });
+}
+
+#[test]
+fn a_long_log_is_made_small_and_says_the_same() {
+    let folder = tempdir().expect("a folder");
+    let (mut ledger, ..) = open(&folder);
+    let mut largest = 0;
+    let mut last = None;
+    for version in 1..=120 {
+        let entry = entry_of(version, 4_000);
+        keep(&mut ledger, None, &entry);
+        largest = largest.max(fs::metadata(ledger.file()).expect("there").len());
+        last = Some(entry);
+    }
+    let small = fs::metadata(ledger.file()).expect("there").len();
+    assert!(largest > COMPACT_BYTES_MIN / 2 && small < largest, "{small} of {largest}");
+    assert!(largest < 2 * COMPACT_BYTES_MIN, "{largest}");
+    assert_eq!(open(&folder).1, Loaded::Found { good: last, candidate: None });
+}
+
+#[test]
+fn nobody_else_reads_the_folder_or_its_files() {
+    let outer = tempdir().expect("a folder");
+    let folder = outer.path().join("deep/state");
+    let (mut ledger, ..) = Ledger::open(&folder, None).expect("opens");
+    keep(&mut ledger, None, &history(1)[0]);
+    assert_eq!(fs::metadata(&folder).expect("there").mode() & 0o777, 0o700);
+    assert_eq!(fs::metadata(ledger.file()).expect("there").mode() & 0o777, 0o600);
+}
+
+#[test]
+fn a_write_that_failed_half_way_is_cut_off_before_the_next() {
+    let (folder, history) = (tempdir().expect("a folder"), history(2));
+    let (mut ledger, ..) = open(&folder);
+    keep(&mut ledger, None, &history[0]);
+    // As after a full disk: half a record is there, and the ledger knows that its last write failed.
+    let mut file = OpenOptions::new().append(true).open(ledger.file()).expect("there");
+    file.write_all(b"half a record").expect("written");
+    ledger.open.as_mut().expect("open").dirty = true;
+    keep(&mut ledger, Some(&history[0]), &history[1]);
+    assert_eq!(open(&folder).1, Loaded::Found { good: Some(history[1].clone()), candidate: None });
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+    #[test]
+    fn one_flipped_bit_never_gives_a_state_that_never_was(at in any::<prop::sample::Index>(), bit in 0_u8..8) {
+        let (folder, history) = (tempdir().expect("a folder"), history(3));
+        write(&folder, &history);
+        let path = folder.path().join(FILE);
+        let mut bytes = fs::read(&path).expect("there");
+        let at = at.index(bytes.len());
+        bytes[at] ^= 1 << bit;
+        fs::write(&path, &bytes).expect("written");
+        prop_assert_eq!(open(&folder).1, Loaded::Unusable);
+    }
+}
+
+fn open(folder: &TempDir) -> (Ledger, Loaded, Option<Fault>) {
+    Ledger::open(folder.path(), None).expect("opens")
+}
+
+/// A first state whole, and then changes of the one before.
+fn write(folder: &TempDir, history: &[Entry]) {
+    let (mut ledger, ..) = open(folder);
+    let mut before = None;
+    for entry in history {
+        keep(&mut ledger, before, entry);
+        before = Some(entry);
+    }
+}
+
+fn keep(ledger: &mut Ledger, before: Option<&Entry>, entry: &Entry) {
+    ledger.append(&record(before, entry)).expect("appended");
+    ledger.settle_good(entry).expect("settled");
+}
+
+fn record(before: Option<&Entry>, entry: &Entry) -> Record {
+    let content = match before {
+        None => RecordContent::Whole(artifact::encode(&entry.body)),
+        Some(before) if before.body == entry.body => RecordContent::Same,
+        Some(before) => {
+            let changes = delta::diff(&before.body, &entry.body).changes;
+            RecordContent::Changes(encode_changes(&changes).expect("small"))
+        }
+    };
+    Record { origin: entry.origin, stamp: entry.stamp, content }
+}
+
+fn history(len: u32) -> Vec<Entry> {
+    (1..=len).map(|version| entry_of(version, version)).collect()
+}
+
+/// A policy with one rule and so many peers.
+fn entry_of(version: u32, peers: u32) -> Entry {
+    let key = SetKey::from_bytes([7; 16]);
+    let rule = Rule {
+        key: RuleKey::from_bytes([1; 16]),
+        order: 0,
+        action: Action::Allow,
+        statement: Statement::Any,
+        peers: Peers::Set(key),
+        local: None,
+        log: false,
+    };
+    let v4: IntervalSet<u32> = (0..peers).map(|n| Interval::single(version + n * 2)).collect();
+    let mut body = Body { sets: vec![Set { key, v4, v6: IntervalSet::empty() }], ..Body::default() };
+    body.ingress.rules.push(rule);
+    let version = Version::from_raw(u64::from(version)).expect("not zero");
+    Entry { origin: None, stamp: Stamp { version, digest: body.digest() }, body }
+}

@@ -1,0 +1,130 @@
+//! The real binary in a namespace.
+
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use super::namespace::Namespace;
+
+const BINARY: &str = env!("CARGO_BIN_EXE_holdfast-agent");
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// An agent's host: a namespace, a state folder, a policy file, and the agent if it runs.
+pub(crate) struct Host {
+    pub(crate) namespace: Namespace,
+    folder: TempDir,
+    child: Mutex<Option<Child>>,
+    environment: Vec<(&'static str, PathBuf)>,
+}
+
+impl Host {
+    /// A host with a policy and no agent yet.
+    pub(crate) fn new(policy: &str) -> Self {
+        Self::with_environment(policy, &[])
+    }
+
+    /// The same; names of variables go with files in its folder.
+    pub(crate) fn with_environment(policy: &str, variables: &[(&'static str, &str)]) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let environment = variables.iter().map(|(name, file)| (*name, folder.path().join(file))).collect();
+        let host = Self { namespace: Namespace::new(), folder, child: Mutex::default(), environment };
+        host.write_policy(policy);
+        host
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub(crate) fn write_policy(&self, policy: &str) {
+        std::fs::write(self.path("policy.json"), policy).expect("the policy can be written");
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(BINARY);
+        command.args(arguments).arg("--state").arg(self.path("state"));
+        command.envs(self.environment.iter().map(|(name, value)| (*name, value)));
+        command.env("HOLDFAST_AGENT_FAILSAFE_PORTS", "").env("HOLDFAST_LOG", "warn");
+        command
+    }
+
+    /// Starts the agent and waits until it answers.
+    pub(crate) fn start(&self) {
+        self.spawn();
+        self.wait_until("the agent answers", || self.ask(&["status"]).status.success());
+    }
+
+    /// Starts the agent and does not wait.
+    pub(crate) fn spawn(&self) {
+        let mut command = self.command(&["run"]);
+        command.arg("--standalone").arg(self.path("policy.json")).stdin(Stdio::null()).stdout(Stdio::null());
+        let child = self.namespace.run(move || command.spawn().expect("the agent starts"));
+        *self.child.lock().expect("not poisoned") = Some(child);
+    }
+
+    /// Ends the agent by a signal and waits for it; its exit code.
+    pub(crate) fn end(&self, signal: nix::sys::signal::Signal) -> Option<i32> {
+        let mut child = self.child.lock().expect("not poisoned").take().expect("an agent runs");
+        let pid = nix::unistd::Pid::from_raw(i32::try_from(child.id()).expect("a pid"));
+        nix::sys::signal::kill(pid, signal).expect("it can be signalled");
+        child.wait().expect("it ends").code()
+    }
+
+    /// Sends the agent a signal.
+    pub(crate) fn signal(&self, signal: nix::sys::signal::Signal) {
+        let child = self.child.lock().expect("not poisoned");
+        let pid = i32::try_from(child.as_ref().expect("an agent runs").id()).expect("a pid");
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), signal).expect("it can be signalled");
+    }
+
+    /// Waits until the agent has ended by itself; its exit code.
+    pub(crate) fn ended(&self) -> Option<i32> {
+        let mut child = self.child.lock().expect("not poisoned").take().expect("an agent ran");
+        child.wait().expect("it ends").code()
+    }
+
+    /// Runs a command of the agent's program.
+    pub(crate) fn ask(&self, arguments: &[&str]) -> Output {
+        let mut command = self.command(arguments);
+        self.namespace.run(move || command.output().expect("the command runs"))
+    }
+
+    /// The agent's status.
+    pub(crate) fn status(&self) -> serde_json::Value {
+        let output = self.ask(&["status", "-o", "json"]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).expect("status is JSON")
+    }
+
+    pub(crate) fn applied_version(&self) -> Option<u64> {
+        self.status()["policy"]["applied"]["version"].as_u64()
+    }
+
+    /// Waits for something with a deadline.
+    pub(crate) fn wait_until(&self, what: &str, mut is_so: impl FnMut() -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        while !is_so() {
+            assert!(Instant::now() < deadline, "{what}: not within {PATIENCE:?}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// The ledger's file.
+    pub(crate) fn ledger(&self) -> PathBuf {
+        self.path("state").join("policy.ledger")
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        if let Ok(mut child) = self.child.lock()
+            && let Some(mut child) = child.take()
+        {
+            drop(child.kill());
+            drop(child.wait());
+        }
+    }
+}
