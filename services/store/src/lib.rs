@@ -17,6 +17,7 @@ pub mod operation;
 pub mod order;
 mod outbox;
 mod pool;
+pub mod rebuild;
 pub mod render;
 pub mod request;
 pub mod session;

@@ -153,13 +153,13 @@ async fn number_all(tx: &mut PgConnection, lease_term: LeaseTerm, horizon: Horiz
 /// An event as it is stored, with its number.
 #[derive(sqlx::FromRow)]
 pub(crate) struct EventRow {
-    seq: i64,
+    pub(crate) seq: i64,
     event_id: Uuid,
     lid: i64,
     at: OffsetDateTime,
     actor: String,
     kind: String,
-    payload: serde_json::Value,
+    pub(crate) payload: serde_json::Value,
     causation: Option<Uuid>,
     correlation: Option<Uuid>,
 }

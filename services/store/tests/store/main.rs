@@ -6,6 +6,7 @@ mod intent;
 mod migrations;
 mod order;
 mod pool;
+mod rebuild;
 mod render;
 mod roles;
 mod session;
