@@ -1,11 +1,13 @@
 //! `holdfast-lab verify` by real packets: the estate of the standing lab against its fleet, or any estates against agents of their own.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 
-use holdfast_documents::estate::Estate;
+use holdfast_documents::estate::{At, Estate, State};
+use holdfast_model::policy::{Body, Chain};
 use holdfast_render::{Index, render_all};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
@@ -13,7 +15,7 @@ use serde::Serialize;
 use super::output::{Format, say, write_json, write_table};
 use crate::lab::{self, HostState, Lab};
 use crate::packets::{
-    self, Commanded, Difference, Expected, Finding, Fleet, Progress, Run, Skipped, Standalone, StandaloneError,
+    self, Commanded, Difference, Expected, Finding, Fleet, Progress, Run, Skipped, Standalone, StandaloneError, Why,
     cells_of,
 };
 use crate::plan::plans_of;
@@ -105,7 +107,7 @@ pub fn verify_standing(folder: &Path, files: &[PathBuf], output: Format) -> Resu
     let Case::Estate(estate) = load(&file)? else { return Err(Error::Churn { file }) };
     let program = lab.record().mode_command.clone().ok_or(Error::NoModeCommand)?;
     let mut fleet = Commanded { lab: &lab, program };
-    let view = judge(&lab, &estate, 0, &mut fleet, &file)?;
+    let view = judge(&lab, &estate, (0, At::BothEnds), &mut fleet, &file)?;
     let right = view.wrong == 0 && view.unmet.is_empty();
     show(&[view], output)?;
     Ok(if right { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -161,24 +163,59 @@ fn judge_steps(folder: &Path, agent: &Path, estate: &Estate, file: &Path) -> Res
             }
             ensured => ensured?.0,
         };
-        let rendered = render_all(&Index::new(&state.intent));
-        let name_of = |id| estate.host_names.get(id).cloned().unwrap_or_else(|| id.to_string());
-        let bodies = rendered.iter().map(|(id, body)| (name_of(id), Arc::clone(body))).collect();
+        let bodies = bodies_of(estate, state);
         let mut fleet = Standalone::start(&mut lab, agent, &bodies)?;
-        views.push(judge(&lab, estate, step, &mut fleet, file)?);
+        let mut view = judge(&lab, estate, (step, At::BothEnds), &mut fleet, file)?;
+        if state.cells.iter().any(|cell| cell.at == At::Destination) {
+            let open = bodies.into_iter().map(|(host, body)| (host, Arc::new(with_open_egress(&body)))).collect();
+            let mut fleet = Standalone::start(&mut lab, agent, &open)?;
+            view.take_destinations(judge(&lab, estate, (step, At::Destination), &mut fleet, file)?);
+        }
+        views.push(view);
     }
     Ok(views)
 }
 
-/// Judges one state of an estate in a lab that has its hosts.
-fn judge(lab: &Lab, estate: &Estate, step: usize, fleet: &mut dyn Fleet, file: &Path) -> Result<View, Error> {
+/// What is rendered for each host of a state, by the host's name.
+fn bodies_of(estate: &Estate, state: &State) -> BTreeMap<String, Arc<Body>> {
+    let name_of = |id| estate.host_names.get(id).cloned().unwrap_or_else(|| id.to_string());
+    let rendered = render_all(&Index::new(&state.intent));
+    rendered.iter().map(|(id, body)| (name_of(id), Arc::clone(body))).collect()
+}
+
+/// The body of a host that lets everything out: what gets through between such hosts is what the destination alone lets through.
+fn with_open_egress(body: &Body) -> Body {
+    Body { egress: Chain::default(), ..body.clone() }.canonical()
+}
+
+impl View {
+    /// Adds what a run for destinations alone showed.
+    fn take_destinations(&mut self, other: Self) {
+        self.cells += other.cells;
+        self.agree += other.agree;
+        self.wrong += other.wrong;
+        self.probes += other.probes;
+        self.skipped.retain(|skipped| skipped.why != Why::OneEndOnly);
+        self.skipped.extend(other.skipped);
+        self.differences.extend(other.differences);
+    }
+}
+
+/// Judges one state of an estate, by its place, in a lab that has its hosts.
+fn judge(
+    lab: &Lab,
+    estate: &Estate,
+    (step, at): (usize, At),
+    fleet: &mut dyn Fleet,
+    file: &Path,
+) -> Result<View, Error> {
     let other_hosts = || Error::OtherHosts { file: file.to_owned() };
     let state = estate.states.get(step).ok_or_else(other_hosts)?;
     let stands = |name: &str| lab.record().host(name).map(|host| host.addresses.as_slice());
     if plans_of(estate, state).iter().any(|plan| stands(&plan.name) != Some(&plan.addresses)) {
         return Err(other_hosts());
     }
-    let expansion = cells_of(estate, state);
+    let expansion = cells_of(estate, state, at);
     let program = std::env::current_exe().map_err(Error::Program)?;
     let bar = Bar::default();
     let report = Run { lab, program, fleet, progress: &bar }.verify(&expansion.cells)?;

@@ -55,15 +55,23 @@ pub enum Why {
     PortZero,
 }
 
-/// Expands the expectations of one state.
+/// Expands the expectations of one state that ask the rules of these ends. Those that ask the destination alone can be shown only by hosts whose
+/// egress was left open, so they are skipped by a run for both ends, and are all that a run for destinations has.
 #[must_use]
-pub fn cells_of(estate: &Estate, state: &State) -> Expansion {
+pub fn cells_of(estate: &Estate, state: &State, at: At) -> Expansion {
     let named = NamedPorts::of(estate);
     let owned: BTreeSet<IpAddr> = state.intent.hosts.values().flat_map(|host| host.addresses.iter().copied()).collect();
     let mut cells = BTreeSet::new();
     let mut skipped = BTreeSet::new();
     for expectation in &state.cells {
-        match expand(estate, &state.intent, expectation, &named, &owned) {
+        let expanded = match (expectation.at, at) {
+            (At::BothEnds, At::BothEnds) | (At::Destination, At::Destination) => {
+                expand(estate, &state.intent, expectation, &named, &owned)
+            }
+            (At::Destination, At::BothEnds) => Err(Why::OneEndOnly),
+            (At::BothEnds, At::Destination) => continue,
+        };
+        match expanded {
             Ok(expanded) => cells.extend(expanded),
             Err(why) => {
                 let (from, to) = (estate.name_of(&expectation.from), estate.name_of(&expectation.to));
@@ -81,9 +89,6 @@ fn expand(
     named: &NamedPorts,
     owned: &BTreeSet<IpAddr>,
 ) -> Result<Vec<Cell>, Why> {
-    if expectation.at == At::Destination {
-        return Err(Why::OneEndOnly);
-    }
     let (sources, destinations) =
         (ends(estate, intent, &expectation.from, owned), ends(estate, intent, &expectation.to, owned));
     if sources.iter().chain(&destinations).all(|end| matches!(end.party, Party::Outside(_))) {

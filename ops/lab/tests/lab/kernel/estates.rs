@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
+use holdfast_documents::estate::At;
 use holdfast_lab::lab::{HostState, Lab};
 use holdfast_lab::packets::{Finding, Run, Silent, Standalone, cells_of};
 use holdfast_lab::plan::plans_of;
@@ -78,7 +79,7 @@ fn a_host_that_enforces_less_than_was_rendered_is_found() {
     let (mut lab, _) = Lab::ensure(folder.path(), &plans_of(&estate, state)).unwrap();
     let mut fleet = Standalone::start(&mut lab, &agent(), &bodies).unwrap();
     let run = Run { lab: &lab, program: program(), fleet: &mut fleet, progress: &Silent };
-    let report = run.verify(&cells_of(&estate, state).cells).unwrap();
+    let report = run.verify(&cells_of(&estate, state, At::BothEnds).cells).unwrap();
     Lab::remove(folder.path(), HostState::Wipe).unwrap();
 
     assert!(!report.differences.is_empty());
@@ -122,5 +123,7 @@ fn assert_right(reports: &[Value]) {
         assert_eq!(report["differences"], Value::Array(Vec::new()), "{} step {}", report["id"], report["step"]);
         assert_eq!(report["agree"], report["cells"]);
         assert_eq!(report["unmet"], Value::Array(Vec::new()));
+        let skipped = report["skipped"].as_array().unwrap();
+        assert!(skipped.iter().all(|skipped| skipped["why"] == "no_address"), "{}: {skipped:?}", report["id"]);
     }
 }
