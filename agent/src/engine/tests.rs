@@ -1,3 +1,5 @@
+//! What the engine holds to, over a kernel and a disk that fail on demand.
+
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;

@@ -1,3 +1,5 @@
+//! What the ledger brings back after restarts, torn writes and foreign files.
+
 use std::os::unix::fs::MetadataExt;
 
 use holdfast_model::address::Interval;
