@@ -4,3 +4,4 @@ mod audit;
 mod bus;
 mod dev_services;
 mod processes;
+mod renderer;

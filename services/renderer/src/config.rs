@@ -1,0 +1,60 @@
+//! The settings of the renderer.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use holdfast_runtime::config::{COMMON, Config, Key, Secret};
+use holdfast_runtime::log::LogFormat;
+use serde::{Deserialize, Serialize};
+
+/// The settings of the renderer.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RendererConfig {
+    /// Which log lines are written.
+    #[serde(default = "default_log")]
+    pub log: String,
+    /// How they look.
+    pub log_format: Option<LogFormat>,
+    /// Where health and metrics are served.
+    #[serde(default = "default_admin_listen")]
+    pub admin_listen: SocketAddr,
+    /// Where Postgres is.
+    pub database_url: Secret,
+    /// Where NATS is; not used by `migrate`.
+    pub nats_url: Option<String>,
+    /// The folder with this process's keys and certificates, as `init` made it.
+    pub identity: PathBuf,
+}
+
+fn default_log() -> String {
+    "info".to_owned()
+}
+
+fn default_admin_listen() -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], 7090))
+}
+
+impl Config for RendererConfig {
+    const SERVICE: &'static str = "renderer";
+    const KEYS: &'static [&'static [Key]] = &[
+        COMMON,
+        &[
+            Key::secret(
+                "database-url",
+                "Where Postgres is: postgres://ROLE@HOST:PORT/DATABASE?sslrootcert=…&sslcert=…&sslkey=…",
+            ),
+            Key::plain("nats-url", "Where NATS is, such as `tls://nats:4222`"),
+            Key::plain("identity", "The folder with this process's keys and certificates"),
+        ],
+    ];
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_setting_is_described() {
+        assert_eq!(holdfast_runtime::config::undescribed::<RendererConfig>(), Vec::<String>::new());
+    }
+}

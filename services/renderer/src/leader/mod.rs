@@ -1,0 +1,197 @@
+//! The one renderer that holds the lease: decides requests, renders, numbers and relays events.
+//!
+//! - Each activity is woken without data and reads the database (A7); what wakes it may come twice or never, and a clock of 30 s is behind it.
+//! - Everything it writes is fenced by the lease's term in the same transaction. It stops by itself before the lease could have ended.
+//! - A lost race, a refused version, an unreadable row: it ends its term and starts again from the database, never from memory.
+
+mod decide;
+mod relay;
+mod render;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdfast_bus::Bus;
+use holdfast_events::Actor;
+use holdfast_identity::{Ca, SigningKey};
+use holdfast_model::numbers::LeaseTerm;
+use holdfast_model::statement::Authority;
+use holdfast_store::Store;
+use holdfast_store::lease::{Claim, LEASE_TTL, RENDERER_LEASE};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// The lease is renewed this often (DESIGN §12).
+const RENEW_EVERY: Duration = Duration::from_secs(10);
+/// The leader stops this long before its lease could have ended (DESIGN §12).
+const STOP_BEFORE: Duration = Duration::from_secs(5);
+/// Behind every hint: how long a lost one can go unnoticed.
+const BACKSTOP: Duration = Duration::from_secs(30);
+/// The wait after a failure that may pass.
+const RETRY: Duration = Duration::from_secs(1);
+/// How often a standby looks whether the lease is free.
+const STANDBY_LOOK: Duration = Duration::from_secs(5);
+
+/// What wakes the activities.
+#[derive(Debug, Default)]
+pub struct Wakes {
+    /// A gateway wrote a request.
+    pub request: Notify,
+    /// Intent changed.
+    pub intent: Notify,
+    /// Events wait for their numbers.
+    pub event: Notify,
+}
+
+impl Wakes {
+    /// Something may have been missed: look at everything.
+    pub fn all(&self) {
+        self.request.notify_one();
+        self.intent.notify_one();
+        self.event.notify_one();
+    }
+}
+
+/// What a leader works with.
+#[derive(Clone)]
+pub struct Means {
+    /// The database.
+    pub store: Store,
+    /// The bus.
+    pub bus: Bus,
+    /// Issues certificates.
+    pub ca: Arc<Ca>,
+    /// Signs desired states.
+    pub key: Arc<SigningKey>,
+    /// What wakes the activities.
+    pub wakes: Arc<Wakes>,
+    /// Who holds the lease, for people.
+    pub holder: String,
+}
+
+/// Why a term ended.
+#[derive(Debug, thiserror::Error)]
+pub enum TermEnd {
+    /// The lease ended or could not be renewed in time.
+    #[error("the lease was not renewed in time")]
+    Lapsed,
+    /// The database.
+    #[error("the database ended the term")]
+    Store(#[from] holdfast_store::Error),
+    /// The database belongs to another authority than the keys.
+    #[error("the database is of another authority than the keys of this renderer")]
+    ForeignAuthority,
+    /// A render did not come back.
+    #[error("a render did not come back")]
+    Render(#[from] tokio::task::JoinError),
+    /// A numbered event cannot be published as it is.
+    #[error("a numbered event cannot be published")]
+    Event(#[from] holdfast_events::CloudEventError),
+}
+
+/// Leads whenever the lease is free, until dropped.
+pub async fn run(means: Means) {
+    loop {
+        match means.store.acquire_lease(Actor::Renderer, RENDERER_LEASE, &means.holder).await {
+            Ok(Claim::Acquired(term)) => {
+                tracing::info!(%term, "leading");
+                metrics::gauge!("holdfast_renderer_leading").set(1.0);
+                let end = lead(&means, term).await;
+                metrics::gauge!("holdfast_renderer_leading").set(0.0);
+                tracing::warn!(%term, reason = %holdfast_runtime::Chain(&end), "no longer leading");
+                give_up(&means, term).await;
+                tokio::time::sleep(RETRY).await;
+            }
+            Ok(Claim::Held { holder, remaining }) => {
+                tracing::debug!(%holder, ?remaining, "standing by");
+                tokio::time::sleep(remaining.clamp(Duration::from_millis(100), STANDBY_LOOK)).await;
+            }
+            Err(error) => {
+                tracing::warn!(error = %holdfast_runtime::Chain(&error), "the lease cannot be claimed");
+                tokio::time::sleep(RETRY).await;
+            }
+        }
+    }
+}
+
+/// Gives the lease up, so that a successor need not wait for its end. Failing costs time only.
+pub async fn give_up(means: &Means, term: LeaseTerm) {
+    if let Err(error) = means.store.release_lease(RENDERER_LEASE, term).await {
+        tracing::debug!(error = %holdfast_runtime::Chain(&error), "the lease ends by itself");
+    }
+}
+
+/// One term, from its lease to its end.
+async fn lead(means: &Means, term: LeaseTerm) -> TermEnd {
+    let authority = match means.store.load_authority().await {
+        Ok(authority) if authority.id == means.ca.authority() => authority,
+        Ok(_) => return TermEnd::ForeignAuthority,
+        Err(error) => return TermEnd::Store(error),
+    };
+    means.wakes.all();
+    // Dropping the others is safe: each transaction runs to its end in a task of its own.
+    tokio::select! {
+        end = keep_lease(means, term) => end,
+        end = decide::run(means, term) => end,
+        end = render::run(means, term, authority) => end,
+        end = relay::run(means, term, authority) => end,
+    }
+}
+
+async fn keep_lease(means: &Means, term: LeaseTerm) -> TermEnd {
+    let mut good_until = Instant::now() + (LEASE_TTL - STOP_BEFORE);
+    loop {
+        let asked = Instant::now();
+        tokio::time::sleep(RENEW_EVERY.min(good_until.saturating_duration_since(asked))).await;
+        let asked = Instant::now();
+        let renewed = tokio::time::timeout_at(good_until, means.store.renew_lease(RENDERER_LEASE, term)).await;
+        match renewed {
+            Ok(Ok(true)) => good_until = asked + (LEASE_TTL - STOP_BEFORE),
+            Ok(Ok(false)) | Err(_) => return TermEnd::Lapsed,
+            Ok(Err(error)) => {
+                tracing::warn!(error = %holdfast_runtime::Chain(&error), "the lease was not renewed");
+                tokio::time::sleep(RETRY.min(good_until.saturating_duration_since(Instant::now()))).await;
+                if Instant::now() >= good_until {
+                    return TermEnd::Lapsed;
+                }
+            }
+        }
+    }
+}
+
+/// Waits for a wake, a moment of one's own, or the backstop.
+async fn wait(wake: &Notify, until: Option<Instant>) {
+    let backstop = Instant::now() + BACKSTOP;
+    tokio::select! {
+        () = wake.notified() => {}
+        () = tokio::time::sleep_until(until.map_or(backstop, |until| until.min(backstop))) => {}
+    }
+}
+
+/// Whether a failure passes by waiting, which is then done; otherwise the term ends by it.
+async fn passes(doing: &'static str, error: holdfast_store::Error) -> Result<(), TermEnd> {
+    use holdfast_store::Retry;
+    let pause = match error.retry() {
+        Retry::Now => Duration::ZERO,
+        Retry::After(pause) => pause,
+        Retry::Never => return Err(TermEnd::Store(error)),
+    };
+    tracing::warn!(doing, error = %holdfast_runtime::Chain(&error), "trying again");
+    tokio::time::sleep(pause).await;
+    Ok(())
+}
+
+/// Publishes a hint, if the bus takes it: losing one costs time only.
+async fn hint(bus: &Bus, hint: holdfast_events::Hint) {
+    let published = tokio::time::timeout(Duration::from_secs(5), bus.publish_hint(&hint)).await;
+    match published {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::debug!(error = %holdfast_runtime::Chain(&error), "a hint was not published"),
+        Err(_elapsed) => tracing::debug!("a hint was not published in time"),
+    }
+}
+
+/// An authority in words of the statements that are signed.
+fn words(authority: Authority) -> String {
+    format!("{}/{}", authority.id, authority.epoch)
+}

@@ -1,0 +1,151 @@
+//! Renders what changed and commits it, one transaction a render.
+
+use std::time::Duration;
+
+use holdfast_events::{Hint, SignatureBytes};
+use holdfast_model::numbers::LeaseTerm;
+use holdfast_model::statement::{Authority, desired_bytes};
+use holdfast_render::Edit;
+use holdfast_store::intent::{Changes, HostChange, ObjectChange};
+use holdfast_store::render::{RenderCommit, SignedState};
+use tokio::time::Instant;
+
+use super::{Means, TermEnd, hint, passes, wait, words};
+use crate::core::{Fleet, Millis, Planned};
+
+pub(super) async fn run(means: &Means, term: LeaseTerm, authority: Authority) -> TermEnd {
+    let clock = Clock(Instant::now());
+    let mut fleet = match start(means, authority, clock).await {
+        Ok(fleet) => fleet,
+        Err(end) => return end,
+    };
+    let mut hints = 1;
+    loop {
+        let changes = match means.store.changes_since(fleet.revision()).await {
+            Ok(changes) => changes,
+            // A read error is never an empty intent: every host keeps what it has.
+            Err(error) => match passes("reading intent", error).await {
+                Ok(()) => continue,
+                Err(end) => return end,
+            },
+        };
+        let until = changes.until;
+        if until > fleet.revision() {
+            fleet.handle_edits(edits_of(changes), until, clock.now());
+        }
+        match commit_due(means, term, authority, fleet, &mut hints, clock).await {
+            Ok(back) => fleet = back,
+            Err(end) => return end,
+        }
+        let due = fleet.poll_timeout().map(|(due, _)| clock.at(due));
+        wait(&means.wakes.intent, due).await;
+    }
+}
+
+async fn start(means: &Means, authority: Authority, clock: Clock) -> Result<Fleet, TermEnd> {
+    let started = Instant::now();
+    let (revision, intent) = means.store.load_intent(None).await?;
+    let rendered = means.store.rendered_revision().await?;
+    let latest = means.store.all_latest().await?;
+    let fleet = tokio::task::spawn_blocking(move || {
+        let latest = latest.into_iter().map(|state| state.state.desired);
+        Fleet::new(&intent, revision, rendered, latest, clock.now())
+    })
+    .await?;
+    tracing::info!(authority = words(authority), %revision, took = ?started.elapsed(), "the fleet is loaded");
+    Ok(fleet)
+}
+
+/// Renders and commits until nothing is due.
+async fn commit_due(
+    means: &Means,
+    term: LeaseTerm,
+    authority: Authority,
+    mut fleet: Fleet,
+    hints: &mut u64,
+    clock: Clock,
+) -> Result<Fleet, TermEnd> {
+    loop {
+        let started = Instant::now();
+        let now = clock.now();
+        // Off the reactor: a render of the whole fleet takes as long as it takes, and the lease is renewed meanwhile.
+        let (back, planned) = tokio::task::spawn_blocking(move || {
+            let planned = fleet.poll_plan(now);
+            (fleet, planned)
+        })
+        .await?;
+        fleet = back;
+        let Some(planned) = planned else { return Ok(fleet) };
+        metrics::histogram!("holdfast_render_seconds").record(started.elapsed().as_secs_f64());
+        metrics::counter!("holdfast_render_hosts_total").increment(u64::from(planned.plan.hosts_rendered));
+        match means.store.commit_render(signed(means, term, authority, &planned)).await {
+            Ok(_) => {
+                fleet.handle_committed(&planned);
+                announce(means, term, &planned, hints).await;
+            }
+            Err(error) => passes("committing a render", error).await?,
+        }
+    }
+}
+
+fn signed(means: &Means, lease_term: LeaseTerm, authority: Authority, planned: &Planned) -> RenderCommit {
+    let plan = &planned.plan;
+    let sign = |desired| {
+        let signature = means.key.sign(&desired_bytes(authority, &desired));
+        SignedState { desired, signature: SignatureBytes::from_bytes(signature.0) }
+    };
+    RenderCommit {
+        lease_term,
+        authority_epoch: authority.epoch,
+        revision: plan.revision,
+        hosts_rendered: plan.hosts_rendered,
+        states: plan.states.iter().copied().map(sign).collect(),
+        artifacts: plan.artifacts.clone(),
+    }
+}
+
+/// After the commit, never before.
+async fn announce(means: &Means, term: LeaseTerm, planned: &Planned, hints: &mut u64) {
+    means.wakes.event.notify_one();
+    let plan = &planned.plan;
+    tracing::info!(
+        revision = %plan.revision,
+        hosts_rendered = plan.hosts_rendered,
+        states = plan.states.len(),
+        nodes = plan.artifacts.len(),
+        "rendered"
+    );
+    let states: Vec<_> = plan.states.iter().map(|state| (state.host, state.component, state.stamp.version)).collect();
+    for host_hint in Hint::of_render(term, *hints, &states) {
+        *hints += 1;
+        hint(&means.bus, Hint::Host(host_hint)).await;
+    }
+}
+
+fn edits_of(changes: Changes) -> Vec<Edit> {
+    let hosts = changes.hosts.into_iter().map(|HostChange { host, now, .. }| match now {
+        Some(enrolled) => Edit::PutHost(enrolled),
+        None => Edit::RemoveHost(host),
+    });
+    let objects = changes.objects.into_iter().map(|ObjectChange { key, now, .. }| match now {
+        Some(spec) => {
+            Edit::PutObject(holdfast_model::intent::Object { namespace: key.namespace, name: key.name, spec })
+        }
+        None => Edit::DeleteObject(key),
+    });
+    hosts.chain(objects).collect()
+}
+
+/// The caller's monotonic clock in the machine's milliseconds.
+#[derive(Clone, Copy)]
+struct Clock(Instant);
+
+impl Clock {
+    fn now(self) -> Millis {
+        Millis::try_from(self.0.elapsed().as_millis()).unwrap_or(Millis::MAX)
+    }
+
+    fn at(self, millis: Millis) -> Instant {
+        self.0 + Duration::from_millis(millis)
+    }
+}

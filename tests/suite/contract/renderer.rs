@@ -1,0 +1,344 @@
+//! The renderer against a real Postgres and a real NATS server: from a request and a document to a signed state and a proven log.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_nats::jetstream;
+use holdfast_audit::keeper::{Health, Keeper};
+use holdfast_audit::log::lines;
+use holdfast_bus::{Bus, BusConfig, EVENTS_STREAM, HintListener, Wake};
+use holdfast_events::{Actor, EnrolTokenCreated, Hint, OperationVerb, VerifyingKeyBytes};
+use holdfast_identity::{Ca, LeafKey, Signature, SigningKey};
+use holdfast_model::artifact::assemble;
+use holdfast_model::desired::Component;
+use holdfast_model::ids::{ApiTokenId, EnrolTokenId, GatewayId, HostId};
+use holdfast_model::intent::{HostSpec, Object, Policy, Spec};
+use holdfast_model::label::{Labels, Selector};
+use holdfast_model::name::Name;
+use holdfast_model::policy::Mode;
+use holdfast_model::statement::{Authority, desired_bytes};
+use holdfast_renderer::leader::{self, Means, Wakes};
+use holdfast_store::Store;
+use holdfast_store::intent::{Applied, IntentChange, Prune};
+use holdfast_store::lease::{Claim, RENDERER_LEASE};
+use holdfast_store::render::LatestState;
+use holdfast_store::request::{Enrolment, RequestAnswer};
+use holdfast_store::testing::{TEST_AUTHORITY, TestPostgres};
+use holdfast_store::token::TokenHash;
+use holdfast_suite::nats::{NatsServer, NatsVersion};
+use time::OffsetDateTime;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+const DEADLINE: Duration = Duration::from_secs(60);
+const OPERATOR: Actor = Actor::Operator(ApiTokenId::new(Uuid::from_u128(77)));
+
+#[tokio::test]
+async fn an_enrolled_host_gets_a_certificate_and_signed_states_and_an_edit_moves_only_what_it_touches() {
+    let mut plane = Plane::start(NatsVersion::Current).await;
+    let (db, web) = (plane.enrol("db-1", "10.1.0.1", "db").await, plane.enrol("web-1", "10.1.0.2", "web").await);
+    let first = plane.rendered(&[db, web], |states| states.len() == 8).await;
+    assert!(first.iter().all(|state| state.state.desired.stamp.version.raw() == 1));
+
+    let revision = plane.apply(vec![mk_policy("isolate-db", "db"), mk_mode("db-1", Mode::Enforced)]).await;
+    let states = plane.rendered(&[db, web], |states| version(states, db) == 2).await;
+    assert_eq!(version(&states, web), 1, "the edit does not touch it");
+    for state in &states {
+        let authority = Authority { id: TEST_AUTHORITY, epoch: state.authority_epoch };
+        let statement = desired_bytes(authority, &state.state.desired);
+        let signature = Signature(*state.state.signature.as_bytes());
+        plane.key.verifying_key().verify(&statement, &signature).expect("the renderer signed it");
+    }
+    let digest = policy(&states, db).state.desired.stamp.digest;
+    let trees = plane.agents.fetch_trees(vec![digest], |_| false).await.expect("reads");
+    let body = assemble(digest, |node| trees.get(&node).cloned()).expect("every node is stored");
+    assert_eq!((body.mode, body.ingress.isolated), (Mode::Enforced, true));
+    assert!(plane.operators.rendered_revision().await.expect("reads") >= revision);
+
+    // What was hinted before somebody listened is lost, which is what hints are.
+    plane.listened().await;
+    plane.apply(vec![mk_mode("db-1", Mode::Simulation)]).await;
+    assert_eq!(plane.hinted(db).await, 3);
+    plane.stop().await;
+}
+
+#[tokio::test]
+async fn a_restart_changes_no_version_and_the_log_has_every_event_once() {
+    let mut plane = Plane::start(NatsVersion::Current).await;
+    let db = plane.enrol("db-1", "10.1.0.1", "db").await;
+    plane.apply(vec![mk_policy("isolate-db", "db")]).await;
+    let before = plane.rendered(&[db], |states| version(states, db) == 2).await;
+
+    plane.restart_leader().await;
+    // A change after the restart proves that the new leader's start-up render is over.
+    plane.apply(vec![mk_mode("other", Mode::Enforced)]).await;
+    plane.rendered_all().await;
+    assert_eq!(plane.agents.latest_of(vec![db]).await.expect("reads"), before);
+
+    plane.audited().await;
+    plane.stop().await;
+}
+
+#[tokio::test]
+async fn events_wait_for_an_absent_broker_and_a_deleted_stream_is_written_again() {
+    let mut plane = Plane::start(NatsVersion::Floor).await;
+    let db = plane.enrol("db-1", "10.1.0.1", "db").await;
+    plane.audited().await;
+
+    plane.nats.kill();
+    plane.apply(vec![mk_policy("isolate-db", "db")]).await;
+    // Without the bus nothing wakes the renderer but its clock.
+    plane.means.wakes.all();
+    plane.rendered(&[db], |states| version(states, db) == 2).await;
+    plane.nats.resume();
+    plane.audited().await;
+
+    let raw = jetstream::new(async_nats::connect(plane.nats.url()).await.expect("it listens"));
+    raw.delete_stream(EVENTS_STREAM).await.expect("it is there");
+    plane.apply(vec![mk_policy("isolate-db", "web")]).await;
+    plane.audited().await;
+    let proven = plane.stop().await;
+    assert_eq!(proven.faults, []);
+}
+
+/// A control plane without gateways: what they would ask is asked by the test.
+struct Plane {
+    postgres: TestPostgres,
+    nats: NatsServer,
+    folder: tempfile::TempDir,
+    means: Means,
+    key: Arc<SigningKey>,
+    agents: Store,
+    operators: Store,
+    gateway: GatewayId,
+    wakes: mpsc::Receiver<Wake>,
+    health: watch::Receiver<Health>,
+    shutdown: CancellationToken,
+    leader: JoinSet<()>,
+    others: JoinSet<()>,
+}
+
+impl Plane {
+    async fn start(version: NatsVersion) -> Self {
+        let postgres = TestPostgres::start_migrated().await;
+        let nats = NatsServer::start(version);
+        let folder = tempfile::tempdir().expect("a folder");
+        let bus = mk_bus(&nats).await;
+        let key = Arc::new(SigningKey::generate().expect("a key"));
+        let ca = Ca::create(TEST_AUTHORITY, OffsetDateTime::now_utc()).expect("a CA");
+        let means = Means {
+            store: postgres.store("holdfast_renderer"),
+            bus: bus.clone(),
+            ca: Arc::new(ca),
+            key: Arc::clone(&key),
+            wakes: Arc::new(Wakes::default()),
+            holder: "the test".to_owned(),
+        };
+        let gateway = GatewayId::new(Uuid::now_v7());
+        let agents = postgres.store("holdfast_gateway_agents");
+        let name = gateway.to_string();
+        let claim = agents.acquire_lease(Actor::Gateway(gateway), &name, &name).await.expect("asks");
+        assert!(matches!(claim, Claim::Acquired(_)));
+
+        let (told, wakes) = mpsc::channel(1_024);
+        let mut others = JoinSet::new();
+        others.spawn(HintListener::new(bus.clone(), "test".to_owned(), "holdfast.hint.host", told).run());
+        let opened = Keeper::open(bus, "audit".to_owned(), folder.path(), "test".to_owned(), Arc::clone(&key));
+        let (keeper, health) = opened.expect("the log opens");
+        let shutdown = CancellationToken::new();
+        let token = shutdown.clone();
+        others.spawn(async move { keeper.run(token).await.expect("the log can be kept") });
+
+        let operators = postgres.store("holdfast_gateway_operators");
+        let leader = JoinSet::new();
+        let mut plane = Self {
+            postgres,
+            nats,
+            folder,
+            means,
+            key,
+            agents,
+            operators,
+            gateway,
+            wakes,
+            health,
+            shutdown,
+            leader,
+            others,
+        };
+        plane.leader.spawn(leader::run(plane.means.clone()));
+        plane
+    }
+
+    async fn restart_leader(&mut self) {
+        self.leader.shutdown().await;
+        // The old one's lease would end by itself; a killed process is the same to its successor, only later.
+        self.postgres.sql(&format!("UPDATE leases SET expires_at = now() WHERE name = '{RENDERER_LEASE}'"));
+        self.leader.spawn(leader::run(self.means.clone()));
+    }
+
+    async fn apply(&self, puts: Vec<Object>) -> holdfast_model::numbers::Revision {
+        let change = IntentChange {
+            actor: OPERATOR,
+            verb: OperationVerb::Apply,
+            puts,
+            deletes: vec![],
+            prune: Prune::Nothing,
+            expected: None,
+        };
+        let applied = self.operators.apply_intent(change).await.expect("applies");
+        self.means.wakes.intent.notify_one();
+        match applied {
+            Applied::Changed { revision, .. } => revision,
+            other @ (Applied::Unchanged { .. } | Applied::Moved { .. }) => panic!("{other:?}"),
+        }
+    }
+
+    async fn enrol(&self, name: &str, address: &str, role: &str) -> HostId {
+        let secret = TokenHash(*holdfast_model::digest::Digest::of(name.as_bytes()).as_bytes());
+        let token = EnrolTokenCreated {
+            token: EnrolTokenId::new(Uuid::now_v7()),
+            namespace: Name::default_namespace(),
+            labels: [("role".to_owned(), role.to_owned())].into(),
+            ports: vec![],
+            region: None,
+            owner: None,
+            address_scope: vec![],
+            uses_max: 1,
+            expires_at: OffsetDateTime::now_utc() + time::Duration::HOUR,
+        };
+        self.operators.create_enrol_token(OPERATOR, token, secret).await.expect("creates");
+        let key = LeafKey::generate().expect("a key");
+        let enrolment = Enrolment {
+            hash: secret,
+            name: mk_name(name),
+            addresses: vec![address.parse().expect("an address")],
+            outcome_key: VerifyingKeyBytes::from_bytes([9; 32]),
+            csr: key.request().expect("a request"),
+        };
+        let asked = self.agents.request_enrolment(self.gateway, enrolment).await.expect("asks");
+        let (request, host) = asked.expect("the token is good");
+        self.means.wakes.request.notify_one();
+        let answered = async {
+            loop {
+                let answers = self.agents.request_answers(vec![request]).await.expect("reads");
+                match answers.into_iter().next() {
+                    Some((_, RequestAnswer::Granted { certificate_chain: Some(chain) })) => {
+                        key.credential(&chain).expect("the chain fits the key");
+                        return;
+                    }
+                    Some((_, RequestAnswer::Waiting)) | None => tokio::task::yield_now().await,
+                    Some((_, other)) => panic!("{other:?}"),
+                }
+            }
+        };
+        timeout(DEADLINE, answered).await.expect("answered in time");
+        host
+    }
+
+    async fn rendered(&self, hosts: &[HostId], enough: impl Fn(&[LatestState]) -> bool) -> Vec<LatestState> {
+        let rendered = async {
+            loop {
+                let states = self.agents.latest_of(hosts.to_vec()).await.expect("reads");
+                if enough(&states) {
+                    return states;
+                }
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(DEADLINE, rendered).await.expect("rendered in time")
+    }
+
+    async fn rendered_all(&self) {
+        let latest = self.operators.latest_revision().await.expect("reads");
+        let rendered = async { while self.operators.rendered_revision().await.expect("reads") < latest {} };
+        timeout(DEADLINE, rendered).await.expect("rendered in time");
+    }
+
+    /// Waits until the listener hears what is published from now on.
+    async fn listened(&mut self) {
+        let listened = async { while self.wakes.recv().await.expect("the listener lives") != Wake::Lapsed {} };
+        timeout(DEADLINE, listened).await.expect("listened in time");
+    }
+
+    /// Waits for a hint that names the host's policy; says its version.
+    async fn hinted(&mut self, host: HostId) -> u64 {
+        let hinted = async {
+            loop {
+                match self.wakes.recv().await.expect("the listener lives") {
+                    Wake::Hint(Hint::Host(hint)) => {
+                        let named = |(named, component, _): &&_| *named == host && *component == Component::Policy;
+                        if let Some((_, _, version)) = hint.states.iter().find(named) {
+                            return version.raw();
+                        }
+                    }
+                    Wake::Hint(_) | Wake::Lapsed => {}
+                }
+            }
+        };
+        timeout(DEADLINE, hinted).await.expect("hinted in time")
+    }
+
+    /// Waits until the audit log has as many entries as the database has events, each with its number.
+    async fn audited(&mut self) {
+        let audited = async {
+            loop {
+                let events: u64 = self.postgres.sql("SELECT count(*) FROM events").trim().parse().expect("a count");
+                let numbered: u64 =
+                    self.postgres.sql("SELECT count(*) FROM event_order").trim().parse().expect("a count");
+                if self.health.borrow().head.n == events && numbered == events {
+                    return;
+                }
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(DEADLINE, audited).await.expect("logged in time");
+    }
+
+    async fn stop(mut self) -> holdfast_api::audit::Report {
+        self.leader.shutdown().await;
+        self.shutdown.cancel();
+        drop(self.wakes);
+        let ended = async { while self.others.join_next().await.is_some() {} };
+        timeout(DEADLINE, ended).await.expect("ends in time");
+        let mut verifier = holdfast_api::audit::Verifier::new(vec![]);
+        lines(self.folder.path(), |line| verifier.line(line)).expect("reads");
+        verifier.finish()
+    }
+}
+
+fn policy(states: &[LatestState], host: HostId) -> &LatestState {
+    let is =
+        |state: &&LatestState| state.state.desired.host == host && state.state.desired.component == Component::Policy;
+    states.iter().find(is).expect("it was rendered")
+}
+
+fn version(states: &[LatestState], host: HostId) -> u64 {
+    if states.is_empty() { 0 } else { policy(states, host).state.desired.stamp.version.raw() }
+}
+
+fn mk_name(text: &str) -> Name {
+    text.parse().expect("a name")
+}
+
+fn mk_policy(name: &str, role: &str) -> Object {
+    let subject = Selector::equal_to(&Labels::from([("role".to_owned(), role.to_owned())]));
+    let policy = Policy { subject, isolate_ingress: true, ..Policy::default() };
+    Object { namespace: Name::default_namespace(), name: mk_name(name), spec: Spec::Policy(policy) }
+}
+
+fn mk_mode(host: &str, mode: Mode) -> Object {
+    let spec = HostSpec { mode: Some(mode), ..HostSpec::default() };
+    Object { namespace: Name::default_namespace(), name: mk_name(host), spec: Spec::Host(spec) }
+}
+
+async fn mk_bus(server: &NatsServer) -> Bus {
+    let config = BusConfig { url: server.url(), name: "test".to_owned(), user: "test".to_owned(), tls: None };
+    let bus = Bus::connect(config).await.expect("the address is good");
+    let mut link = bus.link();
+    timeout(DEADLINE, link.wait_for(|link| link.up)).await.expect("in time").expect("the bus lives");
+    bus
+}
