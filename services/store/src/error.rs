@@ -225,8 +225,10 @@ impl From<sqlx::Error> for Error {
         }
         let code = source.as_database_error().and_then(sqlx::error::DatabaseError::code);
         match code.as_deref() {
-            // Serialization failure, deadlock, lock timeout.
-            Some("40001" | "40P01" | "55P03") => Self::Contended { what, source },
+            // Serialization failure, deadlock.
+            Some("40001" | "40P01") => Self::Contended { what, source },
+            // Lock timeout: whoever holds the lock has held it that long already.
+            Some("55P03") => Self::TimedOut { what, after: crate::pool::LOCK_TIMEOUT },
             // Statement timeout.
             Some("57014") => Self::TimedOut { what, after: crate::pool::STATEMENT_TIMEOUT },
             // Disk full, out of memory, too many connections.

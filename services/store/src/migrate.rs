@@ -36,6 +36,7 @@ pub(crate) const STEPS: &[(&str, &str)] = steps! {
     "0010_desired",
     "0011_sessions",
     "0012_grants",
+    "0013_agents_read_addresses",
 };
 
 /// Any number that nothing else in this database locks: the bytes of "migrate".

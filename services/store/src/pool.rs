@@ -20,6 +20,8 @@ use crate::error::{Error, Retry, is_connection_loss};
 
 /// The longest that the server works on one statement.
 pub const STATEMENT_TIMEOUT: Duration = Duration::from_secs(15);
+/// The longest that a statement waits for a lock: no transaction that holds one waits for anything but the database.
+pub(crate) const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 /// The longest that one transaction may take, as this side sees it: two of the longest statements.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// The longest for a check of everything.
@@ -97,7 +99,7 @@ impl Store {
         let milliseconds = |duration: Duration| duration.as_millis().to_string();
         let options = config.options().options([
             ("statement_timeout", milliseconds(STATEMENT_TIMEOUT)),
-            ("lock_timeout", milliseconds(Duration::from_secs(5))),
+            ("lock_timeout", milliseconds(LOCK_TIMEOUT)),
             ("idle_in_transaction_session_timeout", milliseconds(Duration::from_secs(10))),
             ("timezone", "UTC".to_owned()),
         ]);

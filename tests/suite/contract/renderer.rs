@@ -226,12 +226,12 @@ impl Plane {
             loop {
                 let answers = self.agents.request_answers(vec![request]).await.expect("reads");
                 match answers.into_iter().next() {
-                    Some((_, RequestAnswer::Granted { certificate_chain: Some(chain) })) => {
+                    Some((_, _, RequestAnswer::Granted { certificate_chain: Some(chain) })) => {
                         key.credential(&chain).expect("the chain fits the key");
                         return;
                     }
-                    Some((_, RequestAnswer::Waiting)) | None => tokio::task::yield_now().await,
-                    Some((_, other)) => panic!("{other:?}"),
+                    Some((_, _, RequestAnswer::Waiting)) | None => tokio::task::yield_now().await,
+                    Some((_, _, other)) => panic!("{other:?}"),
                 }
             }
         };

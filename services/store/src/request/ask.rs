@@ -1,5 +1,6 @@
 //! The gateway's side: writing requests and reading their answers.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use holdfast_events::{Actor, CertificateRequested, EnrolmentRefusal, EnrolmentRequested, Event, VerifyingKeyBytes};
@@ -9,6 +10,7 @@ use ipnet::IpNet;
 use sqlx::postgres::PgConnection;
 use uuid::Uuid;
 
+use super::decide::moved_to;
 use crate::error::Error;
 use crate::outbox::Outbox;
 use crate::pool::{Mode, Store};
@@ -30,6 +32,19 @@ pub struct Enrolment {
     pub csr: Vec<u8>,
 }
 
+/// Why a token was not taken. One answer for all would hide nothing worth hiding: nobody guesses 256 bits, and operators need the reason.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TokenRefusal {
+    /// Its time is over.
+    Expired,
+    /// It was taken back.
+    Revoked,
+    /// It was used as often as it may be.
+    Spent,
+    /// There is no such token.
+    Unknown,
+}
+
 /// How far a request is.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum RequestAnswer {
@@ -45,8 +60,7 @@ pub enum RequestAnswer {
 }
 
 impl Store {
-    /// Takes one use of a token and writes the request. `None` if the token is unknown, used up, revoked or past its time: which of these is
-    /// not told, and nothing is written.
+    /// Takes one use of a token and writes the request; if the token is not good, nothing is written.
     ///
     /// # Errors
     /// [`Error::OutcomeUnknown`] if a use may be gone without an answer.
@@ -54,7 +68,7 @@ impl Store {
         &self,
         gateway: GatewayId,
         enrolment: Enrolment,
-    ) -> Result<Option<(EventId, HostId)>, Error> {
+    ) -> Result<Result<(EventId, HostId), TokenRefusal>, Error> {
         let host = HostId::new(Uuid::now_v7());
         self.transact("request an enrolment", Mode::Write, move |tx| {
             let enrolment = enrolment.clone();
@@ -90,7 +104,7 @@ impl Store {
         .await
     }
 
-    /// Writes what hosts say of where they are. The renderer decides what of it is in their range and whether it is new.
+    /// Writes what hosts say of where they are; what is not new, or not in a host's range, is not written. The renderer decides again.
     ///
     /// # Errors
     /// [`Error`] of the connection.
@@ -101,39 +115,25 @@ impl Store {
     ) -> Result<Vec<EventId>, Error> {
         self.transact("report addresses", Mode::Write, move |tx| {
             let reports = reports.clone();
-            Box::pin(async move {
-                let ids: Vec<Uuid> = reports.iter().map(|_| Uuid::now_v7()).collect();
-                let hosts: Vec<Uuid> = reports.iter().map(|(host, _)| host.uuid()).collect();
-                let list =
-                    |addresses: &Vec<IpAddr>| addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
-                let addresses: Vec<String> = reports.iter().map(|(_, addresses)| list(addresses)).collect();
-                sqlx::query(
-                    "INSERT INTO requests (request_id, kind, host_id, gateway_id, addresses) \
-                     SELECT id, 'addresses', host, $4, string_to_array(addresses, ',')::inet[] \
-                     FROM UNNEST($1::uuid[], $2::uuid[], $3::text[]) AS r (id, host, addresses)",
-                )
-                .bind(&ids)
-                .bind(hosts)
-                .bind(addresses)
-                .bind(gateway.uuid())
-                .execute(tx)
-                .await?;
-                Ok(ids.into_iter().map(EventId::new).collect())
-            })
+            Box::pin(async move { write_reports(tx, gateway, &reports).await })
         })
         .await
     }
 
-    /// How far requests are; one that is not known is not in the answer.
+    /// How far requests are, and of which host each is; one that is not known is not in the answer.
     ///
     /// # Errors
     /// [`Error::Value`] if a stored answer cannot be read.
-    pub async fn request_answers(&self, requests: Vec<EventId>) -> Result<Vec<(EventId, RequestAnswer)>, Error> {
+    pub async fn request_answers(
+        &self,
+        requests: Vec<EventId>,
+    ) -> Result<Vec<(EventId, HostId, RequestAnswer)>, Error> {
         self.transact("read answers", Mode::Snapshot, move |tx| {
             let ids: Vec<Uuid> = requests.iter().map(|id| id.uuid()).collect();
             Box::pin(async move {
                 let rows: Vec<AnswerRow> = sqlx::query_as(
-                    "SELECT request_id, state, refusal, certificate_chain FROM requests WHERE request_id = ANY($1)",
+                    "SELECT request_id, host_id, state, refusal, certificate_chain FROM requests \
+                     WHERE request_id = ANY($1)",
                 )
                 .bind(ids)
                 .fetch_all(tx)
@@ -145,16 +145,32 @@ impl Store {
     }
 }
 
-type AnswerRow = (Uuid, String, Option<String>, Option<Vec<u8>>);
+type AnswerRow = (Uuid, Uuid, String, Option<String>, Option<Vec<u8>>);
 
-fn answer((id, state, refusal, certificate_chain): AnswerRow) -> Result<(EventId, RequestAnswer), Error> {
+fn answer((id, host, state, refusal, chain): AnswerRow) -> Result<(EventId, HostId, RequestAnswer), Error> {
     let answer = match state.as_str() {
         "waiting" => RequestAnswer::Waiting,
-        "granted" => RequestAnswer::Granted { certificate_chain },
+        "granted" => RequestAnswer::Granted { certificate_chain: chain },
         "refused" => RequestAnswer::Refused(text("requests.refusal", refusal.as_deref().unwrap_or_default())?),
         other => return Err(Error::value("requests.state", other)),
     };
-    Ok((EventId::new(id), answer))
+    Ok((EventId::new(id), HostId::new(host), answer))
+}
+
+async fn why_refused(tx: &mut PgConnection, hash: TokenHash) -> Result<TokenRefusal, Error> {
+    let row: Option<(bool, bool)> = sqlx::query_as(
+        "SELECT t.revoked_at IS NOT NULL, t.uses >= t.uses_max FROM enrol_token_hashes h JOIN enrol_tokens t \
+         USING (token_id) WHERE h.hash = $1",
+    )
+    .bind(hash.0.as_slice())
+    .fetch_optional(tx)
+    .await?;
+    Ok(match row {
+        None => TokenRefusal::Unknown,
+        Some((true, _)) => TokenRefusal::Revoked,
+        Some((false, true)) => TokenRefusal::Spent,
+        Some((false, false)) => TokenRefusal::Expired,
+    })
 }
 
 async fn enrol(
@@ -162,7 +178,7 @@ async fn enrol(
     gateway: GatewayId,
     host: HostId,
     enrolment: Enrolment,
-) -> Result<Option<(EventId, HostId)>, Error> {
+) -> Result<Result<(EventId, HostId), TokenRefusal>, Error> {
     let Enrolment { hash, name, addresses, outcome_key, csr } = enrolment;
     let token: Option<Uuid> = sqlx::query_scalar(
         "UPDATE enrol_tokens t SET uses = uses + 1 FROM enrol_token_hashes h \
@@ -172,7 +188,7 @@ async fn enrol(
     .bind(hash.0.as_slice())
     .fetch_optional(&mut *tx)
     .await?;
-    let Some(token) = token else { return Ok(None) };
+    let Some(token) = token else { return Ok(Err(why_refused(tx, hash).await?)) };
     let nets: Vec<IpNet> = addresses.iter().copied().map(IpNet::from).collect();
     let mut outbox = Outbox::new(Actor::Gateway(gateway));
     let requested =
@@ -193,5 +209,44 @@ async fn enrol(
     .execute(&mut *tx)
     .await?;
     outbox.write(tx).await?;
-    Ok(Some((id, host)))
+    Ok(Ok((id, host)))
+}
+
+/// Writes the reports that say something new.
+pub(crate) async fn write_reports(
+    tx: &mut PgConnection,
+    gateway: GatewayId,
+    reports: &[(HostId, Vec<IpAddr>)],
+) -> Result<Vec<EventId>, Error> {
+    let hosts: Vec<Uuid> = reports.iter().map(|(host, _)| host.uuid()).collect();
+    let rows: Vec<(Uuid, Vec<IpNet>, Vec<IpNet>)> = sqlx::query_as(
+        "SELECT h.host_id, h.address_scope, f.addresses FROM hosts h JOIN host_facts f USING (host_id) \
+         WHERE h.host_id = ANY($1) AND f.to_revision IS NULL",
+    )
+    .bind(hosts)
+    .fetch_all(&mut *tx)
+    .await?;
+    let known: BTreeMap<HostId, (Vec<IpNet>, Vec<IpNet>)> =
+        rows.into_iter().map(|(host, scope, old)| (HostId::new(host), (scope, old))).collect();
+    let news = reports.iter().filter(|(host, reported)| {
+        known.get(host).is_some_and(|(scope, old)| moved_to(reported, scope, old).is_some())
+    });
+    let (mut ids, mut hosts, mut addresses) = (Vec::new(), Vec::new(), Vec::new());
+    for (host, reported) in news {
+        ids.push(Uuid::now_v7());
+        hosts.push(host.uuid());
+        addresses.push(reported.iter().map(ToString::to_string).collect::<Vec<_>>().join(","));
+    }
+    sqlx::query(
+        "INSERT INTO requests (request_id, kind, host_id, gateway_id, addresses) \
+         SELECT id, 'addresses', host, $4, string_to_array(addresses, ',')::inet[] \
+         FROM UNNEST($1::uuid[], $2::uuid[], $3::text[]) AS r (id, host, addresses)",
+    )
+    .bind(&ids)
+    .bind(hosts)
+    .bind(addresses)
+    .bind(gateway.uuid())
+    .execute(tx)
+    .await?;
+    Ok(ids.into_iter().map(EventId::new).collect())
 }

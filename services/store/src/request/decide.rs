@@ -162,6 +162,14 @@ fn within(addresses: &[IpAddr], scope: &[IpNet]) -> Vec<IpAddr> {
     sorted.into_iter().collect()
 }
 
+/// Where a host is that reports these addresses, if that is elsewhere than before. A host that says it is nowhere within its range keeps its
+/// last place: it can still be reached, or it could not have said so.
+pub(super) fn moved_to(reported: &[IpAddr], scope: &[IpNet], old: &[IpNet]) -> Option<Vec<IpAddr>> {
+    let addresses = within(reported, scope);
+    let is_new = !addresses.is_empty() && !old.iter().map(IpNet::addr).eq(addresses.iter().copied());
+    is_new.then_some(addresses)
+}
+
 async fn decide(
     tx: &mut PgConnection,
     lease_term: LeaseTerm,
@@ -250,11 +258,7 @@ async fn relocate(
     .fetch_optional(&mut *tx)
     .await?;
     let Some((scope, old)) = row else { return Ok(Decided::NothingNew) };
-    let addresses = within(reported, &scope);
-    // A host that says it is nowhere within its range keeps its last place: it can still be reached, or it could not have said so.
-    if addresses.is_empty() || old.iter().map(IpNet::addr).eq(addresses.iter().copied()) {
-        return Ok(Decided::NothingNew);
-    }
+    let Some(addresses) = moved_to(reported, &scope, &old) else { return Ok(Decided::NothingNew) };
     let nets: Vec<IpNet> = addresses.iter().copied().map(IpNet::from).collect();
     sqlx::query("UPDATE host_facts SET to_revision = $2 WHERE host_id = $1 AND to_revision IS NULL")
         .bind(host.uuid())

@@ -8,7 +8,8 @@ mod decide;
 
 use std::net::IpAddr;
 
-pub use ask::{Enrolment, RequestAnswer};
+pub(crate) use ask::write_reports;
+pub use ask::{Enrolment, RequestAnswer, TokenRefusal};
 pub use decide::{Decided, Decision, IssuedCertificate};
 use holdfast_events::VerifyingKeyBytes;
 use holdfast_model::ids::{EventId, HostId};

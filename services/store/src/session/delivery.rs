@@ -4,13 +4,13 @@ use holdfast_events::VerifyingKeyBytes;
 use holdfast_model::desired::Component;
 use holdfast_model::ids::HostId;
 use holdfast_model::name::Name;
-use holdfast_model::numbers::Version;
+use holdfast_model::numbers::{SessionEpoch, Version};
 use uuid::Uuid;
 
 use crate::error::Error;
 use crate::pool::{Mode, Store};
 use crate::render::{LatestRow, LatestState};
-use crate::value::{big, component, small, text, verifying_key, version};
+use crate::value::{big, component, number, small, text, verifying_key, version};
 
 /// What a session has written for a component; absent before the first write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,6 +34,17 @@ pub struct HostIdentity {
     pub name: Name,
     /// The key with which it signs its outcomes.
     pub outcome_key: VerifyingKeyBytes,
+}
+
+/// What is newest of a host.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HostNewest {
+    /// Which host.
+    pub host: HostId,
+    /// The number of its newest session; zero before the first.
+    pub session_epoch: SessionEpoch,
+    /// The newest version of each component that was rendered.
+    pub versions: Vec<(Component, Version)>,
 }
 
 impl Store {
@@ -83,6 +94,39 @@ impl Store {
                     Ok((HostId::new(host), component(part)?, version("desired_latest.version", raw)?))
                 };
                 rows.into_iter().map(read).collect()
+            })
+        })
+        .await
+    }
+
+    /// The newest session and versions of hosts, by one query; a host that is not enrolled is not in the answer.
+    ///
+    /// # Errors
+    /// [`Error::Value`] if a stored row cannot be read.
+    pub async fn newest_of(&self, hosts: Vec<HostId>) -> Result<Vec<HostNewest>, Error> {
+        self.transact("compare sessions and versions", Mode::Snapshot, move |tx| {
+            let hosts: Vec<Uuid> = hosts.iter().map(|host| host.uuid()).collect();
+            Box::pin(async move {
+                let rows: Vec<(Uuid, i64, Option<i16>, Option<i64>)> = sqlx::query_as(
+                    "SELECT s.host_id, s.session_epoch, l.component, l.version \
+                     FROM sessions s LEFT JOIN desired_latest l USING (host_id) \
+                     WHERE s.host_id = ANY($1) ORDER BY s.host_id, l.component",
+                )
+                .bind(hosts)
+                .fetch_all(tx)
+                .await?;
+                let mut newest: Vec<HostNewest> = Vec::new();
+                for (host, epoch, part, raw) in rows {
+                    let host = HostId::new(host);
+                    if newest.last().is_none_or(|last| last.host != host) {
+                        let session_epoch = SessionEpoch::from_raw(number("sessions.session_epoch", epoch)?);
+                        newest.push(HostNewest { host, session_epoch, versions: Vec::new() });
+                    }
+                    if let (Some(last), Some((part, raw))) = (newest.last_mut(), part.zip(raw)) {
+                        last.versions.push((component(part)?, version("desired_latest.version", raw)?));
+                    }
+                }
+                Ok(newest)
             })
         })
         .await

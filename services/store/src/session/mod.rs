@@ -5,13 +5,15 @@
 //! - What a stale session says is answered as stale and changes nothing.
 
 mod delivery;
+mod facts;
 mod open;
 mod outcome;
 mod presence;
 
 use std::collections::BTreeMap;
 
-pub use delivery::{HeldVersion, HostIdentity};
+pub use delivery::{HeldVersion, HostIdentity, HostNewest};
+pub use facts::{Fact, FactsRecorded, Seen};
 use holdfast_model::ids::HostId;
 use holdfast_model::numbers::SessionEpoch;
 pub use open::{Closing, Opened, Opening};

@@ -1,8 +1,8 @@
 //! Sessions begin and end.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use holdfast_events::{Actor, AgentVersion, CloseReason, SessionClosed, SessionOpened};
+use holdfast_events::{Actor, AgentVersion, CloseReason, SessionClosed, SessionOpened, VerifyingKeyBytes};
 use holdfast_model::ids::{GatewayId, HostId};
 use holdfast_model::numbers::SessionEpoch;
 use sqlx::postgres::PgConnection;
@@ -12,13 +12,15 @@ use super::{Current, Lock, lock_sessions};
 use crate::error::Error;
 use crate::outbox::Outbox;
 use crate::pool::{Mode, Store};
-use crate::value::big;
+use crate::value::{big, verifying_key};
 
 /// A session that is to begin.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Opening {
-    /// Whose.
+    /// Whose, as its certificate proved.
     pub host: HostId,
+    /// The serial number of that certificate, big-endian.
+    pub certificate_serial: Vec<u8>,
     /// What the agent says of its build.
     pub agent_version: AgentVersion,
     /// The host's boot, as its kernel names it.
@@ -28,8 +30,15 @@ pub struct Opening {
 /// What came of an [`Opening`], in the order in which they were asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Opened {
-    /// The session has this number.
-    Session(SessionEpoch),
+    /// The session may begin.
+    Session {
+        /// Its number.
+        session_epoch: SessionEpoch,
+        /// The key with which the host signs its outcomes.
+        outcome_key: VerifyingKeyBytes,
+    },
+    /// The certificate is none that was issued to this host.
+    UnknownCertificate,
     /// The host is not enrolled.
     UnknownHost,
 }
@@ -71,19 +80,51 @@ impl Store {
     }
 }
 
+/// The text form of a serial number, as it is stored.
+fn serial_text(serial: &[u8]) -> String {
+    serial.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Who may have a session: hosts with their keys, and the serial numbers of their certificates.
+struct Admitted {
+    keys: BTreeMap<HostId, VerifyingKeyBytes>,
+    certificates: BTreeSet<(HostId, String)>,
+}
+
+async fn load_admitted(tx: &mut PgConnection, hosts: &[Uuid], openings: &[Opening]) -> Result<Admitted, Error> {
+    let rows: Vec<(Uuid, Vec<u8>)> = sqlx::query_as("SELECT host_id, outcome_key FROM hosts WHERE host_id = ANY($1)")
+        .bind(hosts)
+        .fetch_all(&mut *tx)
+        .await?;
+    let read = |(host, key): (Uuid, Vec<u8>)| Ok((HostId::new(host), verifying_key("hosts.outcome_key", &key)?));
+    let keys = rows.into_iter().map(read).collect::<Result<_, Error>>()?;
+    let serials: Vec<String> = openings.iter().map(|opening| serial_text(&opening.certificate_serial)).collect();
+    let rows: Vec<(Uuid, String)> = sqlx::query_as("SELECT host_id, serial FROM certificates WHERE serial = ANY($1)")
+        .bind(serials)
+        .fetch_all(tx)
+        .await?;
+    let certificates = rows.into_iter().map(|(host, serial)| (HostId::new(host), serial)).collect();
+    Ok(Admitted { keys, certificates })
+}
+
 async fn open(tx: &mut PgConnection, gateway: GatewayId, openings: &[Opening]) -> Result<Vec<Opened>, Error> {
     let hosts: Vec<Uuid> = openings.iter().map(|opening| opening.host.uuid()).collect();
     let mut current = lock_sessions(tx, &hosts, Lock::Change).await?;
+    let admitted = load_admitted(tx, &hosts, openings).await?;
     let mut outbox = Outbox::new(Actor::Gateway(gateway));
     let mut answers = Vec::with_capacity(openings.len());
     // The last opening of a host in one batch is the one that stays.
     let mut last: BTreeMap<HostId, (SessionEpoch, &Opening)> = BTreeMap::new();
     for opening in openings {
         let host = opening.host;
-        let Some(old) = current.get(&host).copied() else {
+        let (Some(old), Some(outcome_key)) = (current.get(&host).copied(), admitted.keys.get(&host).copied()) else {
             answers.push(Opened::UnknownHost);
             continue;
         };
+        if !admitted.certificates.contains(&(host, serial_text(&opening.certificate_serial))) {
+            answers.push(Opened::UnknownCertificate);
+            continue;
+        }
         if old.is_open {
             let reason = CloseReason::Superseded;
             outbox.push(SessionClosed { host, session_epoch: old.session_epoch, reason })?;
@@ -94,8 +135,18 @@ async fn open(tx: &mut PgConnection, gateway: GatewayId, openings: &[Opening]) -
         outbox.push(SessionOpened { host, session_epoch, gateway, agent_version, boot_id: opening.boot_id })?;
         current.insert(host, Current { session_epoch, is_open: true });
         last.insert(host, (session_epoch, opening));
-        answers.push(Opened::Session(session_epoch));
+        answers.push(Opened::Session { session_epoch, outcome_key });
     }
+    write_opened(tx, gateway, &last).await?;
+    outbox.write(tx).await?;
+    Ok(answers)
+}
+
+async fn write_opened(
+    tx: &mut PgConnection,
+    gateway: GatewayId,
+    last: &BTreeMap<HostId, (SessionEpoch, &Opening)>,
+) -> Result<(), Error> {
     let epochs = last.values().map(|(epoch, _)| big(epoch.raw())).collect::<Result<Vec<_>, _>>()?;
     sqlx::query(
         "WITH given AS ( \
@@ -116,13 +167,12 @@ async fn open(tx: &mut PgConnection, gateway: GatewayId, openings: &[Opening]) -
     .bind(last.values().map(|(_, opening)| opening.agent_version.as_str()).collect::<Vec<_>>())
     .bind(last.values().map(|(_, opening)| opening.boot_id).collect::<Vec<_>>())
     .bind(gateway.uuid())
-    .execute(&mut *tx)
+    .execute(tx)
     .await?;
-    outbox.write(tx).await?;
-    Ok(answers)
+    Ok(())
 }
 
-async fn close(tx: &mut PgConnection, gateway: GatewayId, closings: &[Closing]) -> Result<Vec<bool>, Error> {
+pub(super) async fn close(tx: &mut PgConnection, gateway: GatewayId, closings: &[Closing]) -> Result<Vec<bool>, Error> {
     let hosts: Vec<Uuid> = closings.iter().map(|closing| closing.host.uuid()).collect();
     let mut current = lock_sessions(tx, &hosts, Lock::Change).await?;
     let mut outbox = Outbox::new(Actor::Gateway(gateway));

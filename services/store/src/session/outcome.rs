@@ -99,7 +99,7 @@ impl Store {
         .await
     }
 
-    /// Records that whole states were sent; says of each whether it counted.
+    /// Records that whole states were sent; says of each whether it counted. One that was recorded before counts and is not told of again.
     ///
     /// # Errors
     /// [`Error`] of the connection.
@@ -122,26 +122,44 @@ struct Known {
     session_epoch: SessionEpoch,
     update_seq: UpdateSeq,
     signature: Option<SignatureBytes>,
+    /// The last whole state that was sent, as the session and the update that it was.
+    last_snapshot: Option<(SessionEpoch, UpdateSeq)>,
 }
 
-type KnownRow = (Uuid, i16, i64, i64, Option<Vec<u8>>);
+#[derive(sqlx::FromRow)]
+struct KnownRow {
+    host_id: Uuid,
+    component: i16,
+    session_epoch: i64,
+    update_seq: i64,
+    signature: Option<Vec<u8>>,
+    last_snapshot_session_epoch: Option<i64>,
+    last_snapshot_update_seq: Option<i64>,
+}
 
 /// Locks what is known of hosts, in the order of its keys, and reads it.
 async fn lock_observed(tx: &mut PgConnection, hosts: &[Uuid]) -> Result<BTreeMap<(HostId, Component), Known>, Error> {
     let rows: Vec<KnownRow> = sqlx::query_as(
-        "SELECT host_id, component, session_epoch, update_seq, signature FROM observed WHERE host_id = ANY($1) \
-         ORDER BY host_id, component FOR UPDATE",
+        "SELECT host_id, component, session_epoch, update_seq, signature, last_snapshot_session_epoch, \
+                last_snapshot_update_seq \
+         FROM observed WHERE host_id = ANY($1) ORDER BY host_id, component FOR UPDATE",
     )
     .bind(hosts)
     .fetch_all(tx)
     .await?;
-    let read = |(host, part, epoch, seq, bytes): KnownRow| {
+    let read = |row: KnownRow| {
+        let last_snapshot = row.last_snapshot_session_epoch.zip(row.last_snapshot_update_seq);
+        let last_snapshot = last_snapshot.map(|(epoch, seq)| {
+            let epoch = SessionEpoch::from_raw(number("observed.last_snapshot_session_epoch", epoch)?);
+            Ok::<_, Error>((epoch, UpdateSeq::from_raw(number("observed.last_snapshot_update_seq", seq)?)))
+        });
         let known = Known {
-            session_epoch: SessionEpoch::from_raw(number("observed.session_epoch", epoch)?),
-            update_seq: UpdateSeq::from_raw(number("observed.update_seq", seq)?),
-            signature: bytes.map(|bytes| signature("observed.signature", &bytes)).transpose()?,
+            session_epoch: SessionEpoch::from_raw(number("observed.session_epoch", row.session_epoch)?),
+            update_seq: UpdateSeq::from_raw(number("observed.update_seq", row.update_seq)?),
+            signature: row.signature.map(|bytes| signature("observed.signature", &bytes)).transpose()?,
+            last_snapshot: last_snapshot.transpose()?,
         };
-        Ok(((HostId::new(host), component(part)?), known))
+        Ok(((HostId::new(row.host_id), component(row.component)?), known))
     };
     rows.into_iter().map(read).collect()
 }
@@ -168,7 +186,11 @@ fn judge(
     Recorded::Current
 }
 
-async fn record(tx: &mut PgConnection, gateway: GatewayId, reports: &[OutcomeReport]) -> Result<Vec<Recorded>, Error> {
+pub(super) async fn record(
+    tx: &mut PgConnection,
+    gateway: GatewayId,
+    reports: &[OutcomeReport],
+) -> Result<Vec<Recorded>, Error> {
     let hosts: BTreeSet<Uuid> = reports.iter().map(|report| report.outcome.host.uuid()).collect();
     let hosts: Vec<Uuid> = hosts.into_iter().collect();
     let sessions = lock_sessions(tx, &hosts, Lock::Keep).await?;
@@ -184,8 +206,10 @@ async fn record(tx: &mut PgConnection, gateway: GatewayId, reports: &[OutcomeRep
         let fault = match answer {
             Recorded::Current => {
                 outbox.push_as(Actor::Host(host), None, &event_of(report))?;
-                let signature = Some(report.signature);
-                known.insert((host, component), Known { session_epoch, update_seq, signature });
+                if let Some(known) = known.get_mut(&(host, component)) {
+                    (known.session_epoch, known.update_seq) = (session_epoch, update_seq);
+                    known.signature = Some(report.signature);
+                }
                 last.insert((host, component), report);
                 continue;
             }
@@ -268,11 +292,15 @@ async fn update_observed(
     Ok(())
 }
 
-async fn record_sent(tx: &mut PgConnection, gateway: GatewayId, sent: &[SnapshotReport]) -> Result<Vec<bool>, Error> {
+pub(super) async fn record_sent(
+    tx: &mut PgConnection,
+    gateway: GatewayId,
+    sent: &[SnapshotReport],
+) -> Result<Vec<bool>, Error> {
     let hosts: BTreeSet<Uuid> = sent.iter().map(|report| report.host.uuid()).collect();
     let hosts: Vec<Uuid> = hosts.into_iter().collect();
     let sessions = lock_sessions(tx, &hosts, Lock::Keep).await?;
-    drop(lock_observed(tx, &hosts).await?);
+    let known = lock_observed(tx, &hosts).await?;
     let mut outbox = Outbox::new(Actor::Gateway(gateway));
     let mut answers = Vec::with_capacity(sent.len());
     let mut last: BTreeMap<(HostId, Component), &SnapshotReport> = BTreeMap::new();
@@ -280,7 +308,9 @@ async fn record_sent(tx: &mut PgConnection, gateway: GatewayId, sent: &[Snapshot
         let SnapshotReport { host, session_epoch, component, stamp, update_seq } = *report;
         let counts = sessions.get(&host).is_some_and(|session| session.admits(session_epoch));
         answers.push(counts);
-        if counts {
+        let before = known.get(&(host, component)).and_then(|known| known.last_snapshot);
+        let is_repeated = before.is_some_and(|before| before >= (session_epoch, update_seq));
+        if counts && !is_repeated {
             outbox.push(SnapshotSent { host, session_epoch, component, stamp, update_seq })?;
             last.insert((host, component), report);
         }

@@ -77,9 +77,10 @@ impl Fleet {
     pub(crate) async fn enrol(&self, name: &str, address: &str) -> HostId {
         let asked = self.agents.request_enrolment(self.gateway, mk_enrolment(name, &[address])).await.expect("asks");
         let (id, host) = asked.expect("the token is good");
+        let serial: String = mk_serial(host).iter().map(|byte| format!("{byte:02x}")).collect();
         let waiting = self.renderer.waiting_requests(100).await.expect("reads");
         let request = waiting.into_iter().find(|request| request.id == id).expect("it waits");
-        let decision = Decision::Grant(Some(mk_certificate(name)));
+        let decision = Decision::Grant(Some(mk_certificate(&serial)));
         let decided = self.renderer.decide_request(self.term, request, decision).await.expect("decides");
         assert!(matches!(decided, Decided::Enrolled { .. }), "{decided:?}");
         host
@@ -88,7 +89,7 @@ impl Fleet {
     pub(crate) async fn open(&self, host: HostId) -> SessionEpoch {
         let opened = self.agents.open_sessions(self.gateway, vec![mk_opening(host)]).await.expect("opens");
         match opened.as_slice() {
-            [Opened::Session(epoch)] => *epoch,
+            [Opened::Session { session_epoch, .. }] => *session_epoch,
             other => panic!("{other:?}"),
         }
     }
@@ -169,7 +170,17 @@ pub(crate) fn mk_certificate(serial: &str) -> IssuedCertificate {
 }
 
 pub(crate) fn mk_opening(host: HostId) -> Opening {
-    Opening { host, agent_version: AgentVersion::new("0.1.0"), boot_id: Uuid::from_u128(4) }
+    Opening {
+        host,
+        certificate_serial: mk_serial(host),
+        agent_version: AgentVersion::new("0.1.0"),
+        boot_id: Uuid::from_u128(4),
+    }
+}
+
+/// The serial number of the certificate that [`Fleet::enrol`] gives a host.
+pub(crate) fn mk_serial(host: HostId) -> Vec<u8> {
+    host.uuid().as_bytes().to_vec()
 }
 
 pub(crate) fn mk_bytes(version: u64) -> Vec<u8> {

@@ -4,7 +4,7 @@ use holdfast_events::{ApiTokenCreated, EnrolmentRefusal, Label128, NamespaceScop
 use holdfast_model::ids::ApiTokenId;
 use holdfast_model::numbers::{LeaseTerm, Revision};
 use holdfast_store::Error;
-use holdfast_store::request::{Decided, Decision, RequestAnswer, RequestBody};
+use holdfast_store::request::{Decided, Decision, RequestAnswer, RequestBody, TokenRefusal};
 use holdfast_store::token::TokenHash;
 use uuid::Uuid;
 
@@ -17,7 +17,7 @@ async fn a_token_enrols_within_its_scope_and_no_more_often_than_it_says() {
     let asked = fleet.agents.request_enrolment(fleet.gateway, mk_enrolment("db-1", &["10.0.0.1", "192.0.2.1"])).await;
     let (id, host) = asked.expect("asks").expect("the token is good");
     let answers = fleet.agents.request_answers(vec![id]).await.expect("reads");
-    assert_eq!(answers, vec![(id, RequestAnswer::Waiting)]);
+    assert_eq!(answers, vec![(id, host, RequestAnswer::Waiting)]);
     let request = fleet.renderer.waiting_requests(10).await.expect("reads").remove(0);
     let RequestBody::Enrolment { token, .. } = &request.body else { panic!("an enrolment") };
     assert_eq!(token.uses, 1);
@@ -27,7 +27,7 @@ async fn a_token_enrols_within_its_scope_and_no_more_often_than_it_says() {
     let again = fleet.renderer.decide_request(fleet.term, request, grant.clone()).await.expect("decides");
     assert_eq!(again, Decided::AlreadyDecided);
     let granted = RequestAnswer::Granted { certificate_chain: Some(vec![9]) };
-    assert_eq!(fleet.agents.request_answers(vec![id]).await.expect("reads"), vec![(id, granted)]);
+    assert_eq!(fleet.agents.request_answers(vec![id]).await.expect("reads"), vec![(id, host, granted)]);
     let intent = fleet.renderer.load_intent(None).await.expect("loads").1;
     let enrolled = intent.hosts.get(&host).expect("a host");
     assert_eq!(enrolled.addresses, mk_addresses(&["10.0.0.1"]));
@@ -35,14 +35,14 @@ async fn a_token_enrols_within_its_scope_and_no_more_often_than_it_says() {
     assert_eq!(fleet.agents.host_identities(vec![host]).await.expect("loads").remove(0).name, mk_name("db-1"));
 
     let asked = fleet.agents.request_enrolment(fleet.gateway, mk_enrolment("db-1", &["10.0.0.2"])).await;
-    let (id, _) = asked.expect("asks").expect("one use is left");
+    let (id, second) = asked.expect("asks").expect("one use is left");
     let request = fleet.renderer.waiting_requests(10).await.expect("reads").remove(0);
     let decided = fleet.renderer.decide_request(fleet.term, request, grant).await.expect("decides");
     assert_eq!(decided, Decided::Refused(EnrolmentRefusal::NameTaken));
     let refused = RequestAnswer::Refused(EnrolmentRefusal::NameTaken);
-    assert_eq!(fleet.agents.request_answers(vec![id]).await.expect("reads"), vec![(id, refused)]);
+    assert_eq!(fleet.agents.request_answers(vec![id]).await.expect("reads"), vec![(id, second, refused)]);
     let third = fleet.agents.request_enrolment(fleet.gateway, mk_enrolment("db-3", &["10.0.0.3"])).await;
-    assert_eq!(third.expect("answers"), None);
+    assert_eq!(third.expect("answers"), Err(TokenRefusal::Spent));
     assert_eq!(fleet.renderer.latest_revision().await.expect("reads"), Revision::from_raw(1));
 }
 
@@ -51,19 +51,24 @@ async fn an_address_out_of_range_an_unknown_a_revoked_and_an_old_token_enrol_nob
     let fleet = Fleet::start().await;
     let token = fleet.create_token("10.0.0.0/8", 9).await;
     let asked = fleet.agents.request_enrolment(fleet.gateway, mk_enrolment("db-1", &["192.0.2.1"])).await;
-    assert!(asked.expect("asks").is_some());
+    assert!(asked.expect("asks").is_ok());
     let request = fleet.renderer.waiting_requests(10).await.expect("reads").remove(0);
     let decided = fleet.renderer.decide_request(fleet.term, request, Decision::Grant(None)).await.expect("decides");
     assert_eq!(decided, Decided::Refused(EnrolmentRefusal::AddressOutOfScope));
     let mut unknown = mk_enrolment("db-2", &["10.0.0.2"]);
     unknown.hash = TokenHash([8; 32]);
-    assert_eq!(fleet.agents.request_enrolment(fleet.gateway, unknown).await.expect("answers"), None);
+    assert_eq!(
+        fleet.agents.request_enrolment(fleet.gateway, unknown).await.expect("answers"),
+        Err(TokenRefusal::Unknown)
+    );
     assert!(fleet.operators.revoke_enrol_token(OPERATOR, token).await.expect("revokes"));
     assert!(!fleet.operators.revoke_enrol_token(OPERATOR, token).await.expect("answers"));
     let revoked = mk_enrolment("db-3", &["10.0.0.3"]);
-    assert_eq!(fleet.agents.request_enrolment(fleet.gateway, revoked.clone()).await.expect("answers"), None);
+    let answer = fleet.agents.request_enrolment(fleet.gateway, revoked.clone()).await.expect("answers");
+    assert_eq!(answer, Err(TokenRefusal::Revoked));
     fleet.server.sql("UPDATE enrol_tokens SET revoked_at = NULL, expires_at = now() - interval '1 s'");
-    assert_eq!(fleet.agents.request_enrolment(fleet.gateway, revoked).await.expect("answers"), None);
+    let answer = fleet.agents.request_enrolment(fleet.gateway, revoked).await.expect("answers");
+    assert_eq!(answer, Err(TokenRefusal::Expired));
     assert_eq!(fleet.operators.list_enrol_tokens().await.expect("lists").remove(0).uses, 1);
 }
 
@@ -72,18 +77,22 @@ async fn a_new_address_in_range_is_a_revision_and_the_same_report_is_none() {
     let fleet = Fleet::start().await;
     fleet.create_token("10.0.0.0/8", 9).await;
     let host = fleet.enrol("db-1", "10.0.0.1").await;
-    let decide = async |addresses: &[&str]| {
+    let report = async |addresses: &[&str]| {
         let reports = vec![(host, mk_addresses(addresses))];
-        fleet.agents.report_addresses(fleet.gateway, reports).await.expect("reports");
-        let request = fleet.renderer.waiting_requests(10).await.expect("reads").remove(0);
-        fleet.renderer.decide_request(fleet.term, request, Decision::Grant(None)).await.expect("decides")
+        fleet.agents.report_addresses(fleet.gateway, reports).await.expect("reports").len()
     };
-    assert_eq!(decide(&["10.0.0.1"]).await, Decided::NothingNew);
-    assert_eq!(decide(&["192.0.2.7", "10.0.0.1"]).await, Decided::NothingNew);
-    assert_eq!(decide(&["192.0.2.7"]).await, Decided::NothingNew);
-    let revision = Revision::from_raw(2);
-    assert_eq!(decide(&["10.0.0.2", "10.0.0.1"]).await, Decided::Moved { revision, host });
-    assert_eq!(decide(&["10.0.0.1", "10.0.0.2", "10.0.0.1"]).await, Decided::NothingNew);
+    for nothing_new in [&["10.0.0.1"][..], &["192.0.2.7", "10.0.0.1"], &["192.0.2.7"]] {
+        assert_eq!(report(nothing_new).await, 0, "{nothing_new:?}");
+    }
+    // Two reports before the renderer looks: the second says nothing new by then.
+    assert_eq!(report(&["10.0.0.2", "10.0.0.1"]).await, 1);
+    assert_eq!(report(&["10.0.0.1", "10.0.0.2", "10.0.0.1"]).await, 1);
+    let mut decided = Vec::new();
+    for request in fleet.renderer.waiting_requests(10).await.expect("reads") {
+        let decision = Decision::Grant(None);
+        decided.push(fleet.renderer.decide_request(fleet.term, request, decision).await.expect("decides"));
+    }
+    assert_eq!(decided, [Decided::Moved { revision: Revision::from_raw(2), host }, Decided::NothingNew]);
     let changes = fleet.renderer.changes_since(Revision::from_raw(1)).await.expect("loads");
     let moved = changes.hosts.first().and_then(|change| change.now.clone()).expect("a host");
     assert_eq!(moved.addresses, mk_addresses(&["10.0.0.1", "10.0.0.2"]));
@@ -104,7 +113,7 @@ async fn a_certificate_is_asked_for_and_answered_and_a_stale_renderer_decides_no
     let decided = fleet.renderer.decide_request(fleet.term, request, grant).await.expect("decides");
     assert_eq!(decided, Decided::Certified { host });
     let granted = RequestAnswer::Granted { certificate_chain: Some(vec![9]) };
-    assert_eq!(fleet.agents.request_answers(vec![id]).await.expect("reads"), vec![(id, granted)]);
+    assert_eq!(fleet.agents.request_answers(vec![id]).await.expect("reads"), vec![(id, host, granted)]);
     assert_eq!(fleet.server.sql("SELECT count(*) FROM certificates"), "2\n");
 }
 

@@ -66,7 +66,7 @@ async fn a_statement_that_waits_for_a_lock_gives_up_and_says_so() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     let error = fleet.operators.load_authority().await.expect_err("waits in vain");
-    assert!(matches!(error, Error::Contended { .. }), "{error:?}");
+    assert!(matches!(error, Error::TimedOut { .. }), "{error:?}");
     fleet.server.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE '%pg_sleep(30)%' AND pid <> pg_backend_pid()");
     holder.join().expect("the holder").expect("psql runs");
     fleet.operators.load_authority().await.expect("answers");

@@ -29,7 +29,8 @@ async fn mk_lived_in() -> Fleet {
     live_intent(&fleet).await;
     let host = fleet.enrol("a", "10.0.0.1").await;
     let other = fleet.enrol("b", "10.0.0.2").await;
-    fleet.agents.request_enrolment(fleet.gateway, mk_enrolment("a", &["10.0.0.3"])).await.expect("asks");
+    let taken = fleet.agents.request_enrolment(fleet.gateway, mk_enrolment("a", &["10.0.0.3"])).await;
+    assert!(taken.expect("asks").is_ok(), "the name is found taken only when it is decided");
     fleet.agents.report_addresses(fleet.gateway, vec![(host, mk_addresses(&["10.0.0.4"]))]).await.expect("reports");
     fleet.agents.request_certificate(fleet.gateway, other, vec![1]).await.expect("asks");
     for (request, n) in fleet.renderer.waiting_requests(10).await.expect("reads").into_iter().zip(1..) {

@@ -1,16 +1,18 @@
 //! Sessions, outcomes and what they prove.
 
-use holdfast_events::CloseReason;
+use holdfast_events::{CloseReason, Fault, VerifyingKeyBytes};
 use holdfast_model::desired::Component;
 use holdfast_model::ids::{GatewayId, HostId};
 use holdfast_model::numbers::{SessionEpoch, UpdateSeq};
 use holdfast_model::statement::OutcomeKind;
 use holdfast_model::status::State;
-use holdfast_store::session::{Closing, Opened, Recorded, SnapshotReport};
+use holdfast_store::session::{
+    Closing, Fact, FactsRecorded, HostNewest, Opened, Opening, Recorded, Seen, SnapshotReport,
+};
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
-use crate::common::{Fleet, mk_opening, mk_report, mk_stamp};
+use crate::common::{Fleet, mk_addresses, mk_opening, mk_report, mk_serial, mk_stamp};
 
 async fn mk_fleet() -> (Fleet, HostId) {
     let fleet = Fleet::start().await;
@@ -27,7 +29,12 @@ async fn a_newer_session_ends_the_older_and_epochs_only_rise() {
     let openings = vec![mk_opening(host), mk_opening(stranger), mk_opening(host)];
     let opened = fleet.agents.open_sessions(fleet.gateway, openings).await.expect("opens");
     let epoch = SessionEpoch::from_raw;
-    assert_eq!(opened, vec![Opened::Session(epoch(1)), Opened::UnknownHost, Opened::Session(epoch(2))]);
+    let outcome_key = VerifyingKeyBytes::from_bytes([3; 32]);
+    let session = |n| Opened::Session { session_epoch: epoch(n), outcome_key };
+    assert_eq!(opened, vec![session(1), Opened::UnknownHost, session(2)]);
+    let foreign = Opening { certificate_serial: mk_serial(stranger), ..mk_opening(host) };
+    let opened = fleet.agents.open_sessions(fleet.gateway, vec![foreign]).await.expect("answers");
+    assert_eq!(opened, vec![Opened::UnknownCertificate]);
     let close = |session_epoch| Closing { host, session_epoch, reason: CloseReason::Lost };
     let closed = fleet.agents.close_sessions(fleet.gateway, vec![close(epoch(1)), close(epoch(2)), close(epoch(2))]);
     assert_eq!(closed.await.expect("closes"), vec![false, true, false]);
@@ -123,8 +130,10 @@ async fn two_gateways_that_open_and_record_at_once_do_not_lock_each_other_out() 
                 let openings = hosts.iter().copied().map(mk_opening).collect();
                 let opened = agents.open_sessions(gateway, openings).await.expect("opens");
                 let reports = hosts.iter().zip(opened).map(|(host, opened)| match opened {
-                    Opened::Session(epoch) => mk_report(*host, epoch, 1, 1, OutcomeKind::Applied),
-                    Opened::UnknownHost => panic!("enrolled"),
+                    Opened::Session { session_epoch, .. } => {
+                        mk_report(*host, session_epoch, 1, 1, OutcomeKind::Applied)
+                    }
+                    Opened::UnknownHost | Opened::UnknownCertificate => panic!("enrolled"),
                 });
                 agents.record_outcomes(gateway, reports.collect()).await.expect("records");
             }
@@ -133,4 +142,44 @@ async fn two_gateways_that_open_and_record_at_once_do_not_lock_each_other_out() 
     [false, true].map(one).into_iter().collect::<JoinSet<()>>().join_all().await;
     let highest = fleet.server.sql("SELECT min(session_epoch), max(session_epoch) FROM sessions");
     assert_eq!(highest, "40|40\n", "no number was given twice");
+}
+
+#[tokio::test]
+async fn facts_of_one_batch_are_one_transaction_and_the_same_again_is_nothing() {
+    let (fleet, host) = mk_fleet().await;
+    let first = fleet.open(host).await;
+    let epoch = fleet.open(host).await;
+    let fact = |session_epoch, seen| Fact { host, session_epoch, seen };
+    let sent =
+        Seen::SnapshotSent { component: Component::Policy, stamp: mk_stamp(1), update_seq: UpdateSeq::from_raw(1) };
+    let outcome = |epoch| Seen::Outcome(Box::new(mk_report(host, epoch, 1, 1, OutcomeKind::Applied)));
+    let facts = vec![
+        fact(epoch, sent),
+        fact(epoch, outcome(epoch)),
+        fact(epoch, Seen::Heard { age_ms: 3 }),
+        fact(epoch, Seen::Addresses(mk_addresses(&["10.0.0.9"]))),
+    ];
+    let before = fleet.server.sql("SELECT count(*) FROM events");
+    let wanted = FactsRecorded { stale: Vec::new(), requests: 1 };
+    assert_eq!(fleet.agents.record_facts(fleet.gateway, facts.clone()).await.expect("records"), wanted);
+    let after = fleet.server.sql(
+        "SELECT count(*), count(DISTINCT xid) FILTER (WHERE kind LIKE '%sent' OR kind LIKE 'outcome%') FROM events",
+    );
+    let count: u64 = before.trim().parse().expect("a number");
+    assert_eq!(after, format!("{}|1\n", count + 2));
+    fleet.agents.record_facts(fleet.gateway, facts).await.expect("records");
+    assert_eq!(fleet.server.sql("SELECT count(*) FROM events"), format!("{}\n", count + 2));
+    let facts = vec![
+        fact(first, outcome(first)),
+        fact(first, Seen::Closed(CloseReason::Lost)),
+        fact(epoch, Seen::Fault { fault: Fault::UnknownUpdate, component: None, update_seq: None }),
+        fact(epoch, Seen::Closed(CloseReason::AgentLeft)),
+    ];
+    let stale = FactsRecorded { stale: vec![host], requests: 0 };
+    assert_eq!(fleet.agents.record_facts(fleet.gateway, facts).await.expect("records"), stale);
+    let closed = fleet.server.sql("SELECT session_epoch, close_reason FROM sessions");
+    assert_eq!(closed, "2|agent_left\n");
+    let newest = fleet.agents.newest_of(vec![host, HostId::new(Uuid::from_u128(1))]).await.expect("reads");
+    let versions = vec![(Component::Policy, mk_stamp(1).version)];
+    assert_eq!(newest, vec![HostNewest { host, session_epoch: epoch, versions }]);
 }
