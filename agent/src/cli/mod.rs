@@ -10,7 +10,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, ValueEnum};
+use holdfast_identity::{CaPin, tls};
+use holdfast_model::name::Name;
+use holdfast_runtime::Build;
+use holdfast_runtime::log::{self, LogFormat};
 
+use crate::enrolment::{Enrol, EnrolError, enrol};
 use crate::local::{self, Answer, Question};
 use crate::nft::TableOwner;
 use crate::service::{self, Config, Source, Status};
@@ -18,6 +23,7 @@ use kept::KeptArguments;
 
 const STATE_FOLDER: &str = "/var/lib/holdfast-agent";
 const USAGE: u8 = 64;
+const BUILD: Build = Build { service: "agent", version: env!("CARGO_PKG_VERSION"), commit: None };
 
 /// Enforces rendered network policies on this host through nftables, and proves it by reading the kernel back.
 #[derive(Parser, Debug)]
@@ -34,14 +40,29 @@ struct Arguments {
 enum Command {
     /// Run: enforce the last good policy from disk at once, then what the source says
     Run {
-        /// Take the policy from this file, without a gateway: flat artifact bytes (*.hfp) or JSON; read again on SIGHUP and by `reload`
+        /// Take the policy from this file instead of a gateway: flat artifact bytes (*.hfp) or JSON; read again on SIGHUP and by `reload`
         #[arg(long, env = "HOLDFAST_AGENT_STANDALONE", value_name = "FILE")]
-        standalone: PathBuf,
+        standalone: Option<PathBuf>,
         /// Whether other programs are kept from changing the table: auto, on or off
         #[arg(long, env = "HOLDFAST_AGENT_TABLE_OWNER", default_value = "auto", value_name = "WHEN")]
         table_owner: TableOwner,
         #[command(flatten)]
         kept: KeptArguments,
+    },
+    /// Get this host's identity from a gateway, once
+    Enrol {
+        /// The file that holds the enrolment token; readable by its owner only
+        #[arg(long, env = "HOLDFAST_AGENT_TOKEN_FILE", value_name = "FILE")]
+        token_file: PathBuf,
+        /// A gateway's door for agents
+        #[arg(long, env = "HOLDFAST_AGENT_GATEWAY", value_name = "https://HOST:PORT")]
+        gateway: String,
+        /// The SHA-256 of the CA's public key, given out of band
+        #[arg(long, env = "HOLDFAST_AGENT_CA_PIN", value_name = "sha256:HEX")]
+        ca_pin: CaPin,
+        /// The name of the host in its token's namespace [default: what the host calls itself]
+        #[arg(long, env = "HOLDFAST_AGENT_NAME", value_name = "NAME")]
+        name: Option<Name>,
     },
     /// Show what is in force and how that is known
     Status {
@@ -75,6 +96,12 @@ enum Output {
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 enum Error {
+    #[error(transparent)]
+    Log(#[from] log::Error),
+    #[error(transparent)]
+    Enrol(#[from] EnrolError),
+    #[error("`{0}` is no name of a host; give one with --name")]
+    Name(String),
     #[error(transparent)]
     Service(#[from] service::Error),
     #[error(transparent)]
@@ -112,11 +139,19 @@ pub fn main() -> ExitCode {
 fn execute(Arguments { state, command }: Arguments) -> Result<(), Error> {
     match command {
         Command::Run { standalone, table_owner, kept } => {
-            print::start_log();
-            let config =
-                Config { state_folder: state, source: Source::File(standalone), kept: kept.into_kept(), table_owner };
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Error::Runtime)?;
-            Ok(runtime.block_on(service::run(config))?)
+            start_log()?;
+            let source = standalone.map_or(Source::Gateways, Source::File);
+            let config = Config { state_folder: state, source, kept: kept.into_kept(), table_owner };
+            Ok(runtime()?.block_on(service::run(config))?)
+        }
+        Command::Enrol { token_file, gateway, ca_pin, name } => {
+            let name = match name {
+                Some(name) => name,
+                None => own_name()?,
+            };
+            let with = Enrol { state_folder: state, token_file, gateway, ca_pin, name };
+            let host = runtime()?.block_on(enrol(&with))?;
+            print::enrolled(host, &with.name).map_err(Error::Print)
         }
         Command::Status { output, counters } => {
             let status = status(&state, if counters { Question::Counters } else { Question::Status })?;
@@ -146,6 +181,24 @@ fn execute(Arguments { state, command }: Arguments) -> Result<(), Error> {
             if status.policy.proven { Ok(()) } else { Err(Error::Unproven) }
         }
     }
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime, Error> {
+    tls::install_crypto_provider();
+    tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Error::Runtime)
+}
+
+/// Logs to stderr: `HOLDFAST_LOG` filters, `HOLDFAST_LOG_FORMAT` is `text` or `json`.
+fn start_log() -> Result<(), log::Error> {
+    let filter = std::env::var("HOLDFAST_LOG").unwrap_or_else(|_| log::FILTER.to_owned());
+    let format = std::env::var("HOLDFAST_LOG_FORMAT").ok().and_then(|format| format.parse().ok());
+    log::init(BUILD, &filter, format.unwrap_or_else(LogFormat::of_terminal))
+}
+
+/// The host's own name, in the form that names of hosts have.
+fn own_name() -> Result<Name, Error> {
+    let hostname = crate::session::inventory::observe().hostname.to_lowercase();
+    hostname.parse().map_err(|_| Error::Name(hostname))
 }
 
 fn status(state: &std::path::Path, question: Question) -> Result<Status, Error> {

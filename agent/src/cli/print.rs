@@ -1,37 +1,25 @@
 //! What the commands print.
 
 use std::error::Error;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::path::Path;
 
+use holdfast_model::ids::HostId;
+use holdfast_model::name::Name;
+use holdfast_runtime::Chain;
 use serde::Serialize;
-use tracing_subscriber::EnvFilter;
 
 use crate::service::{LastOutcome, LedgerState, Status};
-
-/// Logs to stderr: `HOLDFAST_LOG` filters, `HOLDFAST_LOG_FORMAT=json` makes lines of JSON.
-pub(super) fn start_log() {
-    let filter = EnvFilter::try_from_env("HOLDFAST_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
-    let colour = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    // A second subscriber in one process is a test's; the first stays.
-    if std::env::var("HOLDFAST_LOG_FORMAT").is_ok_and(|format| format == "json") {
-        drop(builder.json().try_init());
-    } else {
-        drop(builder.with_ansi(colour).try_init());
-    }
-}
+use crate::session::Link;
 
 /// The error with its causes, once.
 pub(super) fn error(error: &dyn Error) {
-    let mut text = format!("holdfast-agent: {error}");
-    let mut next = error.source();
-    while let Some(source) = next {
-        text.push_str(": ");
-        text.push_str(&source.to_string());
-        next = source.source();
-    }
-    drop(writeln!(io::stderr().lock(), "{text}"));
+    // With stderr gone there is nobody left to tell; the code still says it.
+    drop(writeln!(io::stderr().lock(), "holdfast-agent: {}", Chain(error)));
+}
+
+pub(super) fn enrolled(host: HostId, name: &Name) -> io::Result<()> {
+    writeln!(io::stdout().lock(), "enrolled as {name}, {host}; `holdfast-agent run` opens its session")
 }
 
 pub(super) fn json(value: &impl Serialize) -> io::Result<()> {
@@ -85,6 +73,23 @@ pub(super) fn status(status: &Status) -> io::Result<()> {
     line("dropped", format!("{} packets, would drop {}", table.dropped_packets, table.would_drop_packets))?;
     if let Some(last) = &policy.last_outcome {
         line("last", format!("{} version {}", last.outcome, last.wanted.version))?;
+    }
+    if let Some(session) = &status.session {
+        line("host", session.host.to_string())?;
+        line("authority", format!("{} epoch {}", session.authority, session.authority_epoch))?;
+        line(
+            "session",
+            match &session.link {
+                Link::Waiting { ms } => format!("none, next dial in {ms} ms"),
+                Link::Dialling { gateway } => format!("dialling {gateway}"),
+                Link::Open { gateway, session_epoch } => {
+                    format!("open with {gateway}, epoch {session_epoch}, {} updates", session.updates)
+                }
+            },
+        )?;
+        if let Some(last) = &session.last_end {
+            line("last end", last.clone())?;
+        }
     }
     for counter in table.counters.iter().flatten() {
         let name = format!("{}/{}", counter.chain, counter.rule);

@@ -6,6 +6,7 @@ use holdfast_model::artifact;
 use holdfast_model::condition::{ConditionType, Holds, Reason};
 use holdfast_model::policy::Body;
 use holdfast_model::policy::delta::{self, Delta};
+use holdfast_runtime::Chain;
 use holdfast_wire::decode_changes;
 
 use super::{Content, Entry, RecordContent, Update};
@@ -62,14 +63,7 @@ impl Refusal {
 
 /// An error with its causes, in one line.
 fn chain(cause: &dyn Error) -> String {
-    let mut text = cause.to_string();
-    let mut next = cause.source();
-    while let Some(source) = next {
-        text.push_str(": ");
-        text.push_str(&source.to_string());
-        next = source.source();
-    }
-    text
+    Chain(cause).to_string()
 }
 
 /// The policy that an update leads to, after every check.
@@ -114,6 +108,7 @@ fn reason_of(error: &delta::DeltaError) -> Reason {
 /// Under one authority nothing goes back, and a version means one content.
 fn check_order(held: &Entry, update: &Update) -> Result<(), Refusal> {
     let (Some(ours), Some(theirs)) = (held.origin, update.origin) else { return Ok(()) };
+    let (ours, theirs) = (ours.authority, theirs.authority);
     if ours.id != theirs.id {
         return Err(Refusal::unacceptable(Reason::WrongHost, "the update is of another authority"));
     }

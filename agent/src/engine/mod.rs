@@ -22,6 +22,15 @@ pub use update::{Content, Outcome, Update};
 use crate::plan::{Difference, Kept, ObservedRule, Ruleset, layout};
 use accept::Refusal;
 
+/// Who rendered a policy, and the proof.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Origin {
+    /// Under whose authority.
+    pub authority: Authority,
+    /// The renderer's signature over the statement of the desired state.
+    pub signature: [u8; 64],
+}
+
 /// A policy that is in force.
 #[derive(Clone, Debug)]
 pub struct Held {
@@ -34,8 +43,8 @@ pub struct Held {
 /// A policy as the disk has it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entry {
-    /// Under whose authority it was rendered; absent for one from a local file.
-    pub origin: Option<Authority>,
+    /// Who rendered it; absent for one from a local file.
+    pub origin: Option<Origin>,
     /// Which one it is.
     pub stamp: Stamp,
     /// Itself.

@@ -1,9 +1,8 @@
 //! What the engine needs of a kernel and of a disk.
 
 use holdfast_model::desired::Stamp;
-use holdfast_model::statement::Authority;
 
-use super::Entry;
+use super::{Entry, Origin};
 use crate::plan::{Difference, ObservedRule, Ruleset};
 
 /// Why a kernel or a disk did not do something; ends in a log line or in a condition's text.
@@ -70,8 +69,8 @@ pub trait Kernel {
 /// What is written down before the kernel is touched.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Record {
-    /// Under whose authority it was rendered.
-    pub origin: Option<Authority>,
+    /// Who rendered it.
+    pub origin: Option<Origin>,
     /// Which policy it leads to.
     pub stamp: Stamp,
     /// How.

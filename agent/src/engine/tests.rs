@@ -334,8 +334,9 @@ fn version(raw: u64) -> Version {
     Version::from_raw(raw).expect("not zero")
 }
 
-fn authority(id: u128, epoch: u64) -> Option<Authority> {
-    Some(Authority { id: AuthorityId::new(Uuid::from_u128(id)), epoch: AuthorityEpoch::from_raw(epoch) })
+fn authority(id: u128, epoch: u64) -> Option<Origin> {
+    let authority = Authority { id: AuthorityId::new(Uuid::from_u128(id)), epoch: AuthorityEpoch::from_raw(epoch) };
+    Some(Origin { authority, signature: [7; 64] })
 }
 
 fn entry(raw: u64, body: &Body) -> Entry {

@@ -2,15 +2,16 @@
 
 use holdfast_model::condition::{Condition, ConditionType, DETAIL_BYTES_MAX, Holds, Reason, bounded};
 use holdfast_model::desired::Stamp;
-use holdfast_model::statement::{Authority, OutcomeKind};
+use holdfast_model::statement::OutcomeKind;
 
+use super::Origin;
 use super::accept::Refusal;
 
 /// A policy to put into force.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Update {
-    /// Under whose authority it was rendered; absent for one from a local file.
-    pub origin: Option<Authority>,
+    /// Who rendered it; absent for one from a local file.
+    pub origin: Option<Origin>,
     /// Which one it is.
     pub stamp: Stamp,
     /// Itself.

@@ -70,11 +70,15 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Opens the ledger in a folder, which is made if it is not there, and loads it.
+    /// Opens the ledger in a folder, which is made if it is not there, and loads it if `is_genuine` says so of every policy that it leads to.
     ///
     /// # Errors
     /// [`Error`] if folder or file cannot be read; a file that can be read and not be used is [`Loaded::Unusable`], with its fault.
-    pub fn open(folder: &Path, host: Option<HostId>) -> Result<(Self, Loaded, Option<Fault>), Error> {
+    pub fn open(
+        folder: &Path,
+        host: Option<HostId>,
+        is_genuine: &dyn Fn(&Entry) -> bool,
+    ) -> Result<(Self, Loaded, Option<Fault>), Error> {
         ensure_folder(folder)?;
         let mut ledger = Self { folder: folder.to_owned(), host, open: None, candidate: false };
         let path = ledger.path(FILE);
@@ -84,8 +88,9 @@ impl Ledger {
             Err(source) => return Err(Error::Io { doing: "read", path, source }),
         };
         let loaded = record::read(&bytes, host).and_then(|(lines, len, sum)| {
-            let folded = fold::fold(lines).ok_or(Fault::Nonsense(len))?;
-            Ok((folded, len, sum))
+            let (good, candidate) = fold::fold(lines).ok_or(Fault::Nonsense(len))?;
+            let genuine = good.iter().chain(&candidate).all(is_genuine);
+            if genuine { Ok(((good, candidate), len, sum)) } else { Err(Fault::Forged) }
         });
         match loaded {
             Ok(((good, candidate), len, sum)) => {

@@ -12,7 +12,7 @@ use holdfast_model::statement::Authority;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::engine::{Record, RecordContent};
+use crate::engine::{Origin, Record, RecordContent};
 
 const CONTEXT: &str = "holdfast.dev 2026-11 agent ledger v1";
 const MAGIC: &[u8; 8] = b"HFLEDGR1";
@@ -44,6 +44,9 @@ pub enum Fault {
     /// Something in it was changed.
     #[error("the file is damaged at byte {0}")]
     Damaged(usize),
+    /// A policy in it was not signed by the renderer that this host was enrolled with.
+    #[error("a policy in the file is not the renderer's")]
+    Forged,
     /// A record is whole and makes no sense.
     #[error("the record at byte {0} makes no sense")]
     Nonsense(usize),
@@ -72,10 +75,18 @@ impl Line {
 
 #[derive(Serialize, Deserialize)]
 struct StoredRecord {
-    authority: Option<([u8; 16], u64)>,
+    origin: Option<StoredOrigin>,
     version: u64,
     digest: [u8; 32],
     content: StoredContent,
+}
+
+#[derive(Serialize, Deserialize)]
+struct StoredOrigin {
+    authority: [u8; 16],
+    epoch: u64,
+    /// The two halves of the signature.
+    signature: [[u8; 32]; 2],
 }
 
 #[derive(Serialize, Deserialize)]
@@ -113,7 +124,19 @@ pub(super) fn put(out: &mut Vec<u8>, before: &Checksum, line: &Line) -> Result<C
 
 fn stored(record: &Record) -> StoredRecord {
     StoredRecord {
-        authority: record.origin.map(|origin| (*origin.id.uuid().as_bytes(), origin.epoch.raw())),
+        origin: record.origin.map(|origin| {
+            let (left, right) = origin.signature.split_at(32);
+            let half = |from: &[u8]| {
+                let mut half = [0; 32];
+                half.copy_from_slice(from);
+                half
+            };
+            StoredOrigin {
+                authority: *origin.authority.id.uuid().as_bytes(),
+                epoch: origin.authority.epoch.raw(),
+                signature: [half(left), half(right)],
+            }
+        }),
         version: record.stamp.version.raw(),
         digest: *record.stamp.digest.as_bytes(),
         content: match &record.content {
@@ -171,9 +194,11 @@ fn read_line(bytes: &[u8], at: usize, before: &Checksum) -> Result<Option<(Line,
 
 fn record(payload: &[u8]) -> Option<Record> {
     let (stored, rest) = postcard::take_from_bytes::<StoredRecord>(payload).ok()?;
-    let authority = stored.authority.map(|(id, epoch)| Authority {
-        id: AuthorityId::new(Uuid::from_bytes(id)),
-        epoch: AuthorityEpoch::from_raw(epoch),
+    let origin = stored.origin.map(|stored| {
+        let id = AuthorityId::new(Uuid::from_bytes(stored.authority));
+        let mut signature = [0; 64];
+        signature.iter_mut().zip(stored.signature.iter().flatten()).for_each(|(to, from)| *to = *from);
+        Origin { authority: Authority { id, epoch: AuthorityEpoch::from_raw(stored.epoch) }, signature }
     });
     let content = match stored.content {
         StoredContent::Whole(bytes) => RecordContent::Whole(bytes),
@@ -181,5 +206,5 @@ fn record(payload: &[u8]) -> Option<Record> {
         StoredContent::Same => RecordContent::Same,
     };
     let stamp = Stamp { version: Version::from_raw(stored.version)?, digest: Digest::from_bytes(stored.digest) };
-    rest.is_empty().then_some(Record { origin: authority, stamp, content })
+    rest.is_empty().then_some(Record { origin, stamp, content })
 }

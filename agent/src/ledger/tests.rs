@@ -4,15 +4,18 @@ use std::os::unix::fs::MetadataExt;
 
 use holdfast_model::address::Interval;
 use holdfast_model::desired::Stamp;
+use holdfast_model::ids::AuthorityId;
 use holdfast_model::interval_set::IntervalSet;
-use holdfast_model::numbers::Version;
+use holdfast_model::numbers::{AuthorityEpoch, Version};
 use holdfast_model::policy::{Action, Body, Peers, Rule, RuleKey, Set, SetKey, Statement, delta};
+use holdfast_model::statement::Authority;
 use holdfast_wire::encode_changes;
 use proptest::prelude::*;
 use tempfile::{TempDir, tempdir};
 use uuid::Uuid;
 
 use super::*;
+use crate::engine::Origin;
 
 #[test]
 fn a_snapshot_and_its_deltas_come_back_after_a_restart() {
@@ -43,8 +46,17 @@ fn a_missing_file_a_damaged_one_and_a_foreign_one_are_told_apart_and_nothing_is_
     assert_eq!(fault_of(b""), Fault::Foreign);
     fs::write(&path, &good).expect("written");
     let other = HostId::new(Uuid::from_u128(9));
-    let (_, loaded, fault) = Ledger::open(folder.path(), Some(other)).expect("opens");
+    let (_, loaded, fault) = Ledger::open(folder.path(), Some(other), &|_| true).expect("opens");
     assert_eq!((loaded, fault), (Loaded::Unusable, Some(Fault::Foreign)));
+}
+
+#[test]
+fn a_policy_that_is_not_genuine_is_not_loaded() {
+    let folder = tempdir().expect("a folder");
+    write(&folder, &history(2));
+    let (_, loaded, fault) =
+        Ledger::open(folder.path(), None, &|entry| entry.stamp.version == Version::FIRST).expect("opens");
+    assert_eq!((loaded, fault), (Loaded::Unusable, Some(Fault::Forged)));
 }
 
 #[test]
@@ -120,7 +132,7 @@ fn a_long_log_is_made_small_and_says_the_same() {
 fn nobody_else_reads_the_folder_or_its_files() {
     let outer = tempdir().expect("a folder");
     let folder = outer.path().join("deep/state");
-    let (mut ledger, ..) = Ledger::open(&folder, None).expect("opens");
+    let (mut ledger, ..) = Ledger::open(&folder, None, &|_| true).expect("opens");
     keep(&mut ledger, None, &history(1)[0]);
     assert_eq!(fs::metadata(&folder).expect("there").mode() & 0o777, 0o700);
     assert_eq!(fs::metadata(ledger.file()).expect("there").mode() & 0o777, 0o600);
@@ -156,7 +168,7 @@ proptest! {
 }
 
 fn open(folder: &TempDir) -> (Ledger, Loaded, Option<Fault>) {
-    Ledger::open(folder.path(), None).expect("opens")
+    Ledger::open(folder.path(), None, &|_| true).expect("opens")
 }
 
 /// A first state whole, and then changes of the one before.
@@ -206,5 +218,7 @@ fn entry_of(version: u32, peers: u32) -> Entry {
     let mut body = Body { sets: vec![Set { key, v4, v6: IntervalSet::empty() }], ..Body::default() };
     body.ingress.rules.push(rule);
     let version = Version::from_raw(u64::from(version)).expect("not zero");
-    Entry { origin: None, stamp: Stamp { version, digest: body.digest() }, body }
+    let authority = Authority { id: AuthorityId::new(Uuid::from_u128(3)), epoch: AuthorityEpoch::from_raw(4) };
+    let origin = Some(Origin { authority, signature: std::array::from_fn(|at| u8::try_from(at).unwrap_or(0)) });
+    Entry { origin, stamp: Stamp { version, digest: body.digest() }, body }
 }

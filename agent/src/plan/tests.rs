@@ -1,3 +1,5 @@
+//! Rulesets, edits and comparisons, without a kernel.
+
 //! What a plan holds to: its golden rulesets, edits that leave the rest alone, and read-backs that are compared.
 
 use std::fs;

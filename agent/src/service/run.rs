@@ -1,11 +1,13 @@
 //! From start to end of the process.
 
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::thread;
 use std::time::Duration;
 
+use holdfast_runtime::Chain;
 use tokio::net::UnixStream;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -16,10 +18,12 @@ use super::lock::{Lock, LockError};
 use super::status::{LastOutcome, PolicyStatus, Status, TableStatus};
 use super::worker::{Report, Start, StartError, Worker, WorkerGone, take_table_away};
 use crate::engine::Cause;
+use crate::enrolment::{self, Enrolment};
 use crate::ledger::{self, ensure_folder};
 use crate::local::{self, Answer, Question, Server};
 use crate::nft::{self, Notice, TableOwner, Watch};
 use crate::plan::{Kept, KeptError};
+use crate::session::{SessionStatus, Shell};
 use crate::standalone::{self, load_policy};
 
 /// How often the whole table is read though nobody said that it changed.
@@ -32,6 +36,8 @@ const QUESTIONS_MAX: usize = 16;
 pub enum Source {
     /// From a file on this host.
     File(PathBuf),
+    /// From the gateways that this host was enrolled with.
+    Gateways,
 }
 
 /// What the agent runs with.
@@ -74,6 +80,9 @@ pub enum Error {
     /// No signals.
     #[error("cannot listen to signals")]
     Signal(#[source] std::io::Error),
+    /// The host is not enrolled, or its identity cannot be used.
+    #[error(transparent)]
+    Enrolment(#[from] enrolment::Error),
     /// The worker ended by itself.
     #[error(transparent)]
     Worker(#[from] WorkerGone),
@@ -90,25 +99,52 @@ pub async fn run(config: Config) -> Result<(), Error> {
     config.kept.check()?;
     ensure_folder(&config.state_folder).map_err(Error::Folder)?;
     let _lock = Lock::take(&config.state_folder)?;
+    let enrolment = match &config.source {
+        Source::File(_) => None,
+        Source::Gateways => Some(Arc::new(Enrolment::load(&config.state_folder)?)),
+    };
+    let kept = match &enrolment {
+        None => config.kept.clone(),
+        Some(enrolment) => Shell::kept_at_start(&config.state_folder, enrolment, &config.kept),
+    };
     let worker = Worker::start(Start {
         state_folder: config.state_folder.clone(),
-        host: None,
-        kept: config.kept.clone(),
+        enrolment: enrolment.clone(),
+        kept,
         table_owner: config.table_owner,
     })?;
     watch_kernel(&worker)?;
     let server = Server::listen(&config.state_folder).map_err(Error::Local)?;
-    let service = Arc::new(Service { config, worker });
+    let (shell, session) = match enrolment {
+        None => (None, None),
+        Some(enrolment) => {
+            let folder = config.state_folder.clone();
+            let (shell, session) = Shell::new(enrolment, worker.clone(), folder, config.kept.clone());
+            (Some(shell), Some(session))
+        }
+    };
+    let service = Arc::new(Service { config, worker, session });
     if let Err(error) = service.reload().await? {
-        tracing::error!(error = &error as &dyn std::error::Error, "policy file cannot be used");
-        if service.worker.observe().await?.seen.applied.is_none() {
+        tracing::error!(error = %Chain(&error), "policy file cannot be used");
+        if service.worker.held().await?.is_none() {
             return Err(Error::Policy(error));
         }
     }
-    serve(&service, &server).await
+    let sessions = Box::pin(async move {
+        match shell {
+            None => std::future::pending().await,
+            Some(shell) => shell.run().await,
+        }
+    });
+    serve(&service, &server, sessions).await
 }
 
-async fn serve(service: &Arc<Service>, server: &Server) -> Result<(), Error> {
+async fn serve(
+    service: &Arc<Service>,
+    server: &Server,
+    sessions: impl Future<Output = Result<(), WorkerGone>>,
+) -> Result<(), Error> {
+    let mut sessions = pin!(sessions);
     let mut hangup = signal(SignalKind::hangup()).map_err(Error::Signal)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(Error::Signal)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(Error::Signal)?;
@@ -127,21 +163,23 @@ async fn serve(service: &Arc<Service>, server: &Server) -> Result<(), Error> {
             // 2. A new policy.
             _ = hangup.recv() => {
                 if let Err(error) = service.reload().await? {
-                    tracing::error!(error = &error as &dyn std::error::Error, "policy file cannot be used");
+                    tracing::error!(error = %Chain(&error), "policy file cannot be used");
                 }
             }
-            // 3. Those who ask.
+            // 3. The session.
+            ended = &mut sessions => return ended.map_err(Error::Worker),
+            // 4. Those who ask.
             Some(_) = questions.join_next() => {}
             accepted = server.accept(), if questions.len() < QUESTIONS_MAX => match accepted {
                 Ok(stream) => {
                     questions.spawn(answer(Arc::clone(service), Arc::clone(&down), stream));
                 }
                 Err(error) => {
-                    tracing::warn!(error = &error as &dyn std::error::Error, "local socket cannot accept");
+                    tracing::warn!(%error, "local socket cannot accept");
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
             },
-            // 4. The slow look at the kernel.
+            // 5. The slow look at the kernel.
             _ = tick.tick() => service.worker.verify(),
         }
     }
@@ -164,6 +202,7 @@ async fn answer(service: Arc<Service>, down: Arc<watch::Sender<bool>>, mut strea
 struct Service {
     config: Config,
     worker: Worker,
+    session: Option<tokio::sync::watch::Receiver<SessionStatus>>,
 }
 
 impl Service {
@@ -172,8 +211,9 @@ impl Service {
             Question::Status => Answer::Status(Box::new(self.status(false).await?)),
             Question::Counters => Answer::Status(Box::new(self.status(true).await?)),
             Question::Reload => match self.reload().await? {
-                Ok(outcome) => Answer::Reloaded(outcome),
-                Err(error) => Answer::Failed(chain(&error)),
+                Ok(Some(outcome)) => Answer::Reloaded(outcome),
+                Ok(None) => Answer::Failed("policies come from a gateway; there is no file to read again".to_owned()),
+                Err(error) => Answer::Failed(Chain(&error).to_string()),
             },
             Question::Down => match self.worker.down().await? {
                 Ok(removed) => Answer::Down { removed },
@@ -182,22 +222,26 @@ impl Service {
         })
     }
 
-    async fn reload(&self) -> Result<Result<LastOutcome, standalone::Error>, WorkerGone> {
-        let Source::File(path) = &self.config.source;
+    /// Reads the policy file again, where there is one.
+    async fn reload(&self) -> Result<Result<Option<LastOutcome>, standalone::Error>, WorkerGone> {
+        let Source::File(path) = &self.config.source else { return Ok(Ok(None)) };
         match load_policy(path) {
-            Ok(body) => self.worker.offer(body).await.map(Ok),
+            Ok(body) => self.worker.offer(body).await.map(|outcome| Ok(Some(outcome))),
             Err(error) => Ok(Err(error)),
         }
     }
 
     async fn status(&self, with_counters: bool) -> Result<Status, WorkerGone> {
         let Report { seen, owned, last_outcome, ledger } = self.worker.observe().await?;
-        let Source::File(path) = &self.config.source;
+        let source = match &self.config.source {
+            Source::File(path) => format!("file {}", path.display()),
+            Source::Gateways => "gateways".to_owned(),
+        };
         Ok(Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
             state_folder: self.config.state_folder.clone(),
-            source: format!("file {}", path.display()),
+            source,
             policy: PolicyStatus {
                 applied: seen.applied,
                 mode: seen.mode,
@@ -215,7 +259,7 @@ impl Service {
                 would_drop_packets: seen.would_drop_packets,
                 counters: with_counters.then_some(seen.counters),
             },
-            session: None,
+            session: self.session.as_ref().map(|session| session.borrow().clone()),
         })
     }
 }
@@ -243,7 +287,7 @@ fn pass_notices_on(mut watch: Watch, worker: &Worker) {
             Ok(Notice::Touched { pid, name }) => worker.noticed(pid, name),
             Ok(Notice::Lost) => worker.noticed(0, "unknown".to_owned()),
             Err(error) => {
-                tracing::error!(error = &error as &dyn std::error::Error, "kernel notices end; the slow tick goes on");
+                tracing::error!(error = %Chain(&error), "kernel notices end; the slow tick goes on");
                 return;
             }
         };
@@ -270,15 +314,4 @@ pub fn take_down(state_folder: &Path) -> Result<bool, Error> {
         }
         Err(error) => Err(Error::Local(error)),
     }
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(source) = next {
-        text.push_str(": ");
-        text.push_str(&source.to_string());
-        next = source.source();
-    }
-    text
 }

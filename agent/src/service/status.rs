@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::engine::{Engine, Kernel, Outcome, Store};
 use crate::plan::{Effect, ObservedRule, Rule, Ruleset};
+use crate::session::SessionStatus;
 
 /// Everything at once.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -27,7 +28,7 @@ pub struct Status {
     /// The table.
     pub table: TableStatus,
     /// The session with a gateway, where there is one.
-    pub session: Option<serde_json::Value>,
+    pub session: Option<SessionStatus>,
 }
 
 /// What is in force and how that is known.

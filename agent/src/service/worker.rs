@@ -4,19 +4,20 @@
 //! - What the kernel was found to hold instead of the policy is repaired here, on a notice and on the slow tick.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::thread;
 
 use holdfast_model::artifact;
 use holdfast_model::desired::Stamp;
-use holdfast_model::ids::HostId;
 use holdfast_model::numbers::Version;
 use holdfast_model::policy::{Body, delta};
-use holdfast_model::statement::OutcomeKind;
+use holdfast_model::statement::{Authority, OutcomeKind};
 use holdfast_wire::encode_changes;
 use tokio::sync::{mpsc, oneshot};
 
 use super::status::{LastOutcome, LedgerState, Seen, observe};
 use crate::engine::{Cause, Content, Engine, Entry, Kernel, Loaded, Outcome, Update};
+use crate::enrolment::Enrolment;
 use crate::ledger::{self, Ledger};
 use crate::nft::{self, Netfilter, TableOwner};
 use crate::plan::Kept;
@@ -25,10 +26,10 @@ use crate::plan::Kept;
 const COMMANDS_MAX: usize = 64;
 
 /// What the worker starts from.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Start {
     pub(super) state_folder: PathBuf,
-    pub(super) host: Option<HostId>,
+    pub(super) enrolment: Option<Arc<Enrolment>>,
     pub(super) kept: Kept,
     pub(super) table_owner: TableOwner,
 }
@@ -57,6 +58,7 @@ pub(super) enum Command {
     Offer(Box<Body>, oneshot::Sender<LastOutcome>),
     Keep(Kept, oneshot::Sender<Result<(), String>>),
     Observe(oneshot::Sender<Report>),
+    Held(oneshot::Sender<Option<(Option<Authority>, Stamp)>>),
     Noticed { pid: u32, name: String },
     Verify,
     Down(oneshot::Sender<Result<bool, String>>),
@@ -125,6 +127,14 @@ impl Worker {
         self.ask(|reply| Command::Keep(kept, reply)).await
     }
 
+    /// What is in force, and under whose authority.
+    ///
+    /// # Errors
+    /// [`WorkerGone`].
+    pub async fn held(&self) -> Result<Option<(Option<Authority>, Stamp)>, WorkerGone> {
+        self.ask(Command::Held).await
+    }
+
     pub(super) async fn observe(&self) -> Result<Report, WorkerGone> {
         self.ask(Command::Observe).await
     }
@@ -156,7 +166,11 @@ struct Thread {
 
 impl Thread {
     fn open(start: Start) -> Result<Self, StartError> {
-        let (ledger, loaded, fault) = Ledger::open(&start.state_folder, start.host).map_err(StartError::Ledger)?;
+        let host = start.enrolment.as_ref().map(|enrolment| enrolment.host);
+        // A file's policy has no signature; whoever writes that file may write this one.
+        let is_genuine = |entry: &Entry| start.enrolment.as_ref().is_none_or(|enrolment| enrolment.is_genuine(entry));
+        let (ledger, loaded, fault) =
+            Ledger::open(&start.state_folder, host, &is_genuine).map_err(StartError::Ledger)?;
         let kernel = Netfilter::open(start.table_owner).map_err(StartError::Kernel)?;
         let owned = kernel.is_owned();
         let state = match (&loaded, fault) {
@@ -189,6 +203,11 @@ impl Thread {
                     drop(reply.send(self.engine.keep(kept).map_err(|error| error.to_string())));
                 }
                 Command::Observe(reply) => drop(reply.send(self.report())),
+                Command::Held(reply) => {
+                    let held = self.engine.held().map(|held| &held.entry);
+                    let held = held.map(|held| (held.origin.map(|origin| origin.authority), held.stamp));
+                    let _asker_gone = reply.send(held);
+                }
                 Command::Noticed { pid, name } => self.noticed(pid, &name),
                 Command::Verify => self.verify(),
                 Command::Down(reply) => {

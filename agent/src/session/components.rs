@@ -1,0 +1,130 @@
+//! Settings, credentials and workloads as far as they exist: explicit, versioned, empty.
+//!
+//! - Their versions are kept on disk, so that nothing goes back over a restart either.
+//! - This build has no drivers; content other than the empty one is refused, not ignored.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use holdfast_identity::files;
+use holdfast_model::condition::{Condition, ConditionType, Holds, Reason};
+use holdfast_model::desired::{Component, Stamp};
+use holdfast_model::ids::AuthorityId;
+use holdfast_model::numbers::AuthorityEpoch;
+use holdfast_model::statement::{Authority, OutcomeKind};
+use holdfast_session::agent::{Apply, ApplyResult, Content, check_snapshot};
+use serde::{Deserialize, Serialize};
+
+const FILE: &str = "components.json";
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+struct Stored {
+    authority: AuthorityId,
+    epoch: AuthorityEpoch,
+    applied: Vec<(Component, Stamp)>,
+}
+
+/// What is held of the components beside `policy`.
+pub(super) struct Components {
+    file: PathBuf,
+    stored: Stored,
+}
+
+impl Components {
+    /// What the disk says; nothing if it says nothing of this authority.
+    pub(super) fn load(state_folder: &Path, authority: Authority) -> Self {
+        let file = state_folder.join(FILE);
+        let fresh = Stored { authority: authority.id, epoch: authority.epoch, applied: Vec::new() };
+        let stored = fs::read(&file).ok().and_then(|text| serde_json::from_slice::<Stored>(&text).ok());
+        Self { file, stored: stored.filter(|stored| stored.authority == authority.id).unwrap_or(fresh) }
+    }
+
+    /// The authority in the life that they were taken from.
+    pub(super) fn authority(&self) -> Authority {
+        Authority { id: self.stored.authority, epoch: self.stored.epoch }
+    }
+
+    pub(super) fn applied(&self) -> impl Iterator<Item = (Component, Stamp)> {
+        self.stored.applied.iter().copied()
+    }
+
+    /// Takes one update: whole, written down, or not at all.
+    pub(super) fn apply(&mut self, apply: &Apply) -> ApplyResult {
+        let (component, stamp) = (apply.component, apply.stamp);
+        let held = self.stored.applied.iter().find(|(held, _)| *held == component).map(|(_, stamp)| *stamp);
+        let failed = |reason, message: &str| ApplyResult {
+            kind: OutcomeKind::Failed,
+            in_force: held,
+            conditions: conditions(stamp, Some(reason), message),
+        };
+        if let Content::Snapshot(bytes) = &apply.content
+            && let Err(error) = check_snapshot(component, bytes, stamp)
+        {
+            return failed(error.reason(), &error.to_string());
+        }
+        if stamp.digest != component.empty_digest() {
+            return failed(Reason::Malformed, "this agent knows only the empty component");
+        }
+        let mut next = self.stored.clone();
+        next.epoch = next.epoch.max(apply.authority.epoch);
+        next.applied.retain(|(held, _)| *held != component);
+        next.applied.push((component, stamp));
+        let text = serde_json::to_vec_pretty(&next).map_err(|error| error.to_string());
+        let saved = text.and_then(|text| files::write_secret(&self.file, &text).map_err(|error| error.to_string()));
+        if let Err(error) = saved {
+            return failed(Reason::NotDurable, &error);
+        }
+        self.stored = next;
+        ApplyResult { kind: OutcomeKind::Applied, in_force: Some(stamp), conditions: conditions(stamp, None, "") }
+    }
+}
+
+fn conditions(stamp: Stamp, failed: Option<Reason>, message: &str) -> Vec<Condition> {
+    ConditionType::ALL
+        .into_iter()
+        .map(|kind| {
+            let (status, reason, message) = match (failed, kind) {
+                (None, _) => (Holds::True, Reason::Done, ""),
+                (Some(reason), ConditionType::SnapshotAccepted) => (Holds::False, reason, message),
+                (Some(_), ConditionType::Applied | ConditionType::Verified) => (Holds::Unknown, Reason::NotReached, ""),
+            };
+            Condition { kind, status, reason, message: message.to_owned(), observed_version: Some(stamp.version) }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_model::digest::Digest;
+    use holdfast_model::numbers::{UpdateSeq, Version};
+    use uuid::Uuid;
+
+    use super::*;
+
+    #[test]
+    fn the_empty_component_is_taken_kept_over_a_restart_and_anything_else_is_refused() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let authority = Authority { id: AuthorityId::new(Uuid::from_u128(1)), epoch: AuthorityEpoch::from_raw(2) };
+        let mut components = Components::load(folder.path(), authority);
+        let stamp = |digest| Stamp { version: Version::FIRST, digest };
+        let update = |bytes: Vec<u8>, digest| Apply {
+            update_seq: UpdateSeq::from_raw(1),
+            authority: Authority { epoch: AuthorityEpoch::from_raw(3), ..authority },
+            component: Component::Settings,
+            stamp: stamp(digest),
+            signature: [0; 64],
+            content: Content::Snapshot(bytes),
+        };
+        let empty = Component::Settings.empty_digest();
+        let taken = components.apply(&update(Component::Settings.empty_bytes(), empty));
+        assert_eq!(taken.kind, OutcomeKind::Applied);
+        for bytes in [b"wrong".to_vec(), b"other".to_vec()] {
+            let digest = if bytes == b"other" { Digest::of(&bytes) } else { empty };
+            let refused = components.apply(&update(bytes, digest));
+            assert_eq!((refused.kind, refused.in_force), (OutcomeKind::Failed, Some(stamp(empty))));
+        }
+        let again = Components::load(folder.path(), authority);
+        assert_eq!(again.applied().collect::<Vec<_>>(), [(Component::Settings, stamp(empty))]);
+        assert_eq!(again.authority().epoch.raw(), 3);
+    }
+}

@@ -1,0 +1,245 @@
+//! One session, from the handshake to its end.
+//!
+//! Priorities of each turn: what happened is handled; what is to be written is written; then whatever comes first of a byte, a result, a change of
+//! addresses, a deadline.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use holdfast_model::desired::Component;
+use holdfast_model::numbers::UpdateSeq;
+use holdfast_session::agent::{Apply, ApplyResult, CloseCause, Content, Dialer, Event, Session};
+use holdfast_wire::code::RefusalCode;
+use holdfast_wire::decode;
+use holdfast_wire::frame::Deframer;
+use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::sleep;
+use tokio_rustls::client::TlsStream;
+
+use super::keys::HostKeys;
+use super::status::Link;
+use super::{DialError, Shell};
+use crate::engine::{self, Origin, Update};
+use crate::service::WorkerGone;
+
+/// One read: a chunk of a body and a little.
+const READ_BYTES: usize = 64 << 10;
+/// How long a last word may take to be written.
+const FAREWELL_TIMEOUT: Duration = Duration::from_secs(5);
+
+type Applying = Pin<Box<dyn Future<Output = Result<(UpdateSeq, ApplyResult), WorkerGone>>>>;
+
+/// What the socket owes and is owed.
+struct Pump {
+    deframer: Deframer,
+    out: Vec<u8>,
+    is_flushed: bool,
+    applying: Option<Applying>,
+    closed: Option<CloseCause>,
+}
+
+/// Holds one session until it is over; why it ended.
+pub(super) async fn drive(
+    shell: &mut Shell,
+    dialer: &mut Dialer,
+    gateway: &str,
+    stream: TlsStream<TcpStream>,
+    session: &mut Session<HostKeys>,
+) -> Result<CloseCause, WorkerGone> {
+    let (mut reader, mut writer) = tokio::io::split(stream);
+    let deframer = Deframer::new(session.frame_bytes_max());
+    let mut pump = Pump { deframer, out: Vec::new(), is_flushed: true, applying: None, closed: None };
+    let mut input = vec![0; READ_BYTES];
+    let mut inventory = shell.inventory.clone();
+    loop {
+        // 1. What happened.
+        pump.take_events(shell, dialer, gateway, session).await?;
+        // 2. What is to be written: one frame at a time, so that liveness never waits behind more than one.
+        if pump.out.is_empty()
+            && let Err(error) = session.poll_transmit(&mut pump.out)
+        {
+            tracing::error!(%error, "a message of this host is too large for its frame");
+            continue;
+        }
+        if let Some(cause) = pump.closed
+            && pump.out.is_empty()
+            && pump.is_flushed
+        {
+            return Ok(cause);
+        }
+        // 3. Whatever comes first.
+        let deadline = match (pump.closed, session.poll_timeout()) {
+            (Some(_), _) => Some(FAREWELL_TIMEOUT),
+            (None, until) => until.map(|(until, _)| until.since(shell.now()).max(Duration::from_millis(1))),
+        };
+        let applying = async {
+            match &mut pump.applying {
+                Some(applying) => applying.await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            written = push(&mut writer, &pump.out), if !pump.out.is_empty() || !pump.is_flushed => match written {
+                Ok(0) => pump.is_flushed = true,
+                Ok(len) => {
+                    pump.out.drain(..len);
+                    pump.is_flushed = false;
+                }
+                Err(error) => pump.lose(session, &error),
+            },
+            read = reader.read(&mut input), if pump.closed.is_none() => match read {
+                Ok(0) => session.handle_lost(),
+                Ok(len) => {
+                    let bytes = input.get(..len).unwrap_or_default();
+                    pump.handle_bytes(bytes, shell, dialer, gateway, session).await?;
+                }
+                Err(error) => pump.lose(session, &error),
+            },
+            result = applying => {
+                pump.applying = None;
+                let (update_seq, result) = result?;
+                session.handle_result(update_seq, result);
+            }
+            Ok(()) = inventory.changed() => {
+                let now = inventory.borrow_and_update().clone();
+                tracing::info!(addresses = now.addresses.len(), "own addresses changed");
+                session.handle_inventory(now);
+            }
+            () = sleep(deadline.unwrap_or(FAREWELL_TIMEOUT)), if deadline.is_some() => match pump.closed {
+                Some(cause) => return Ok(cause),
+                None => session.handle_timeout(shell.now()),
+            },
+        }
+    }
+}
+
+/// Writes some of what is to be written, or flushes where nothing is left: 0. Either may be dropped half way and begun again.
+async fn push(writer: &mut (impl AsyncWrite + Unpin), out: &[u8]) -> std::io::Result<usize> {
+    if out.is_empty() {
+        return writer.flush().await.map(|()| 0);
+    }
+    match writer.write(out).await {
+        Ok(0) => Err(std::io::ErrorKind::WriteZero.into()),
+        written => written,
+    }
+}
+
+impl Pump {
+    /// The connection broke: nothing more is to be written.
+    fn lose(&mut self, session: &mut Session<HostKeys>, error: &std::io::Error) {
+        tracing::debug!(%error, "connection to the gateway broke");
+        self.out.clear();
+        self.is_flushed = true;
+        session.handle_lost();
+    }
+
+    async fn handle_bytes(
+        &mut self,
+        bytes: &[u8],
+        shell: &mut Shell,
+        dialer: &mut Dialer,
+        gateway: &str,
+        session: &mut Session<HostKeys>,
+    ) -> Result<(), WorkerGone> {
+        self.deframer.push(bytes);
+        loop {
+            let frame = match self.deframer.poll_frame() {
+                Ok(Some(frame)) => frame,
+                Ok(None) => return Ok(()),
+                Err(error) => {
+                    session.handle_close(RefusalCode::Malformed, &error.to_string());
+                    return Ok(());
+                }
+            };
+            match decode(&frame) {
+                Ok(message) => session.handle_message(message, shell.now()),
+                Err(error) => session.handle_close(RefusalCode::Malformed, &error.to_string()),
+            }
+            // After each: the machine keeps only so many.
+            self.take_events(shell, dialer, gateway, session).await?;
+            if session.is_closed() {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn take_events(
+        &mut self,
+        shell: &mut Shell,
+        dialer: &mut Dialer,
+        gateway: &str,
+        session: &mut Session<HostKeys>,
+    ) -> Result<(), WorkerGone> {
+        while let Some(event) = session.poll_event() {
+            match event {
+                Event::Opened(ack) => {
+                    dialer.handle_opened(shell.now());
+                    dialer.handle_gateways(ack.gateways.clone());
+                    if shell.gateways.rename(&ack.gateways) {
+                        keep(shell).await?;
+                    }
+                    tracing::info!(gateway, session_epoch = ack.session_epoch.raw(), "session is open");
+                    shell.tell(|status| {
+                        status.authority_epoch = ack.authority.epoch.raw();
+                        status.updates = 0;
+                        status.link = Link::Open { gateway: gateway.to_owned(), session_epoch: ack.session_epoch };
+                    });
+                }
+                Event::Apply(apply) => {
+                    shell.tell(|status| status.updates += 1);
+                    self.applying = Some(start(shell, *apply));
+                }
+                Event::Drain(drain) => {
+                    tracing::info!(gateway, reconnect_after_ms = drain.reconnect_after_ms, "gateway will go away");
+                    dialer.handle_drain(&drain, shell.now());
+                    if shell.gateways.rename(&drain.gateways) {
+                        keep(shell).await?;
+                    }
+                }
+                Event::Directive(code) => tracing::info!(gateway, ?code, "gateway asks"),
+                Event::Fault { code, update_seq } => {
+                    let update_seq = update_seq.map(UpdateSeq::raw);
+                    tracing::warn!(gateway, ?code, update_seq, "something out of the protocol");
+                }
+                Event::Closed(cause) => self.closed = Some(cause),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Keeps a changed list of gateways open; a kernel that refuses is told and tried again at the next dial.
+async fn keep(shell: &Shell) -> Result<(), WorkerGone> {
+    match shell.keep().await {
+        Ok(()) => Ok(()),
+        Err(DialError::Worker(gone)) => Err(gone),
+        Err(error) => {
+            tracing::warn!(%error, "new gateways are not kept open");
+            Ok(())
+        }
+    }
+}
+
+/// Begins an apply; what it gives back is the session's next result.
+fn start(shell: &mut Shell, apply: Apply) -> Applying {
+    let update_seq = apply.update_seq;
+    if apply.component != Component::Policy {
+        let result = shell.components.apply(&apply);
+        return Box::pin(std::future::ready(Ok((update_seq, result))));
+    }
+    let content = match apply.content {
+        Content::Snapshot(bytes) => engine::Content::Whole(bytes),
+        Content::Delta { base, changes } => engine::Content::Changes { base, changes },
+        Content::VersionOnly => engine::Content::Same,
+    };
+    let origin = Some(Origin { authority: apply.authority, signature: apply.signature });
+    let update = Update { origin, stamp: apply.stamp, content };
+    let worker = shell.worker.clone();
+    Box::pin(async move {
+        let outcome = worker.apply(update).await?;
+        let result = ApplyResult { kind: outcome.kind, in_force: outcome.applied, conditions: outcome.conditions };
+        Ok((update_seq, result))
+    })
+}

@@ -1,0 +1,246 @@
+//! The shell around the session machine: dials, writes, reads, waits, and hands updates to the worker.
+//!
+//! - Last good is in force before the first dial; losing the gateway changes nothing that is enforced.
+//! - The machine checks signatures, order and bases; the engine checks digests; nothing is applied that failed either.
+//! - An apply runs on the worker's thread: liveness, reading and writing go on meanwhile.
+//! - A gateway's address is kept open in the kernel before it is dialled.
+
+mod components;
+mod drive;
+mod gateways;
+pub(crate) mod inventory;
+mod keys;
+mod renewal;
+mod status;
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use holdfast_identity::tls::client::{AgentProtocol, agent};
+use holdfast_identity::tls::{self, ALPN_SESSION};
+use holdfast_model::desired::{Component, Stamp};
+use holdfast_model::statement::Authority;
+use holdfast_runtime::Chain;
+use holdfast_session::agent::{Config, Dialer, Ended, Session};
+use holdfast_session::time::Instant;
+use holdfast_wire::message::{Hello, Inventory};
+use holdfast_wire::negotiate::SPOKEN;
+use ring::rand::{SecureRandom, SystemRandom};
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use uuid::Uuid;
+
+use crate::enrolment::{self, Enrolment};
+use crate::plan::Kept;
+use crate::service::{Worker, WorkerGone};
+use components::Components;
+use gateways::Gateways;
+use keys::HostKeys;
+
+pub use status::{Link, SessionStatus};
+
+/// How long a TCP connection may take to come about.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Why no connection came about.
+#[derive(Debug, thiserror::Error)]
+enum DialError {
+    #[error("`{0}` is no host:port")]
+    Address(String),
+    #[error("cannot find the gateway's address")]
+    Resolve(#[source] std::io::Error),
+    #[error("cannot connect to the gateway")]
+    Connect(#[source] std::io::Error),
+    #[error("the gateway does not answer")]
+    Silent,
+    #[error("cannot use the host's certificate")]
+    Enrolment(#[source] enrolment::Error),
+    #[error("cannot make a TLS configuration")]
+    Config(#[source] tls::Error),
+    #[error("the handshake with the gateway failed")]
+    Handshake(#[source] std::io::Error),
+    #[error("the gateway does not speak sessions")]
+    Protocol,
+    #[error("the kernel does not keep the gateway's address open: {0}")]
+    Kept(String),
+    #[error(transparent)]
+    Worker(#[from] WorkerGone),
+}
+
+/// Everything that outlives a session.
+pub struct Shell {
+    enrolment: Arc<Enrolment>,
+    worker: Worker,
+    base: Kept,
+    gateways: Gateways,
+    components: Components,
+    inventory: watch::Receiver<Inventory>,
+    status: watch::Sender<SessionStatus>,
+    tls: Arc<Mutex<Option<Arc<ClientConfig>>>>,
+    started: std::time::Instant,
+    boot_id: Uuid,
+}
+
+impl Shell {
+    /// A shell that has not dialled yet, and where its state is told.
+    #[must_use]
+    pub fn new(
+        enrolment: Arc<Enrolment>,
+        worker: Worker,
+        state_folder: PathBuf,
+        base: Kept,
+    ) -> (Self, watch::Receiver<SessionStatus>) {
+        let (status, told) = watch::channel(SessionStatus::new(enrolment.host, enrolment.authority));
+        let shell = Self {
+            gateways: Gateways::load(&state_folder, &enrolment.gateways),
+            components: Components::load(&state_folder, enrolment.authority),
+            inventory: inventory::watch(),
+            enrolment,
+            worker,
+            base,
+            status,
+            tls: Arc::default(),
+            started: std::time::Instant::now(),
+            boot_id: inventory::boot_id(),
+        };
+        (shell, told)
+    }
+
+    /// What is to be kept open from the start on: what configuration says, and the gateways known from before.
+    #[must_use]
+    pub fn kept_at_start(state_folder: &std::path::Path, enrolment: &Enrolment, base: &Kept) -> Kept {
+        Gateways::load(state_folder, &enrolment.gateways).kept(base)
+    }
+
+    fn now(&self) -> Instant {
+        Instant::from_millis(u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX))
+    }
+
+    fn tell(&self, change: impl FnOnce(&mut SessionStatus)) {
+        self.status.send_modify(change);
+    }
+
+    /// Dials and holds sessions for as long as it is polled.
+    ///
+    /// # Errors
+    /// [`WorkerGone`] when the process is about to end.
+    pub async fn run(mut self) -> Result<(), WorkerGone> {
+        let renewal = renewal::run(Arc::clone(&self.enrolment), self.gateways.names().to_vec(), Arc::clone(&self.tls));
+        let sessions = async move {
+            let mut dialer = Dialer::new(self.gateways.names().to_vec(), random(), self.now());
+            loop {
+                self.wait_and_dial(&mut dialer).await?;
+            }
+        };
+        tokio::select! {
+            ended = sessions => ended,
+            never = renewal => match never {},
+        }
+    }
+
+    /// One wait, one dial, one session if it comes to one.
+    async fn wait_and_dial(&mut self, dialer: &mut Dialer) -> Result<(), WorkerGone> {
+        let Some(gateway) = dialer.poll_dial(self.now()) else {
+            let until = dialer.poll_timeout().map_or(CONNECT_TIMEOUT, |(until, _)| until.since(self.now()));
+            self.tell(|status| {
+                status.link = Link::Waiting { ms: u64::try_from(until.as_millis()).unwrap_or(u64::MAX) }
+            });
+            // At least a little, so that a clock that stands still does not spin.
+            tokio::time::sleep(until.max(Duration::from_millis(1))).await;
+            return Ok(());
+        };
+        self.tell(|status| status.link = Link::Dialling { gateway: gateway.clone() });
+        let ended = match self.connect(&gateway).await {
+            Ok(stream) => {
+                let mut session = self.session().await?;
+                let cause = drive::drive(self, dialer, &gateway, stream, &mut session).await?;
+                tracing::info!(gateway, ?cause, "session ended");
+                self.tell(|status| status.last_end = Some(format!("{cause:?}")));
+                Ended::Session(cause)
+            }
+            Err(DialError::Worker(gone)) => return Err(gone),
+            Err(error) => {
+                let text = Chain(&error).to_string();
+                tracing::warn!(gateway, error = text, "no session with the gateway");
+                self.tell(|status| status.last_end = Some(text));
+                Ended::NoSession
+            }
+        };
+        dialer.handle_ended(ended, self.now());
+        Ok(())
+    }
+
+    async fn session(&self) -> Result<Session<HostKeys>, WorkerGone> {
+        let held = self.worker.held().await?;
+        let policy = held.map(|(_, stamp)| (Component::Policy, stamp));
+        let applied: Vec<(Component, Stamp)> = policy.into_iter().chain(self.components.applied()).collect();
+        let hello = Hello {
+            protocols: SPOKEN,
+            agent_version: env!("CARGO_PKG_VERSION").to_owned(),
+            boot_id: self.boot_id,
+            applied,
+            capabilities: Vec::new(),
+            inventory: self.inventory.borrow().clone(),
+        };
+        let config = Config { host: self.enrolment.host, hello, pinned: self.pinned(held.map(|(origin, _)| origin)) };
+        let keys = HostKeys(Arc::clone(&self.enrolment));
+        Ok(Session::new(config, keys, random(), self.now()))
+    }
+
+    /// The authority in the latest life that this host ever took a state from.
+    fn pinned(&self, held: Option<Option<Authority>>) -> Authority {
+        let enrolled = self.enrolment.authority;
+        let seen = [held.flatten(), Some(self.components.authority())];
+        let epoch = seen.into_iter().flatten().map(|authority| authority.epoch).fold(enrolled.epoch, Ord::max);
+        Authority { epoch, ..enrolled }
+    }
+
+    async fn connect(&mut self, gateway: &str) -> Result<TlsStream<TcpStream>, DialError> {
+        let bad = || DialError::Address(gateway.to_owned());
+        let (host, port) = gateway.rsplit_once(':').ok_or_else(bad)?;
+        let (host, port) =
+            (host.trim_start_matches('[').trim_end_matches(']'), port.parse::<u16>().map_err(|_| bad())?);
+        let name = ServerName::try_from(host.to_owned()).map_err(|_| bad())?;
+        let found = timeout(CONNECT_TIMEOUT, tokio::net::lookup_host((host, port))).await;
+        let addresses: Vec<_> = found.map_err(|_| DialError::Silent)?.map_err(DialError::Resolve)?.collect();
+        if self.gateways.learn(gateway, &addresses) {
+            self.keep().await?;
+        }
+        let stream = timeout(CONNECT_TIMEOUT, TcpStream::connect(addresses.as_slice())).await;
+        let stream = stream.map_err(|_| DialError::Silent)?.map_err(DialError::Connect)?;
+        stream.set_nodelay(true).map_err(DialError::Connect)?;
+        let connector = TlsConnector::from(self.tls_config()?);
+        let shaken = timeout(tls::HANDSHAKE_TIMEOUT, connector.connect(name, stream)).await;
+        let stream = shaken.map_err(|_| DialError::Silent)?.map_err(DialError::Handshake)?;
+        if stream.get_ref().1.alpn_protocol() == Some(ALPN_SESSION) { Ok(stream) } else { Err(DialError::Protocol) }
+    }
+
+    async fn keep(&self) -> Result<(), DialError> {
+        self.worker.keep(self.gateways.kept(&self.base)).await?.map_err(DialError::Kept)
+    }
+
+    fn tls_config(&self) -> Result<Arc<ClientConfig>, DialError> {
+        let mut cached = self.tls.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(config) = &*cached {
+            return Ok(Arc::clone(config));
+        }
+        let credential = self.enrolment.credential().map_err(DialError::Enrolment)?;
+        let config = agent(&credential, &self.enrolment.roots, AgentProtocol::Session).map_err(DialError::Config)?;
+        Ok(Arc::clone(cached.insert(Arc::new(config))))
+    }
+}
+
+/// A seed; without randomness the time of day spreads a fleet as well.
+fn random() -> u64 {
+    let mut bytes = [0; 8];
+    match SystemRandom::new().fill(&mut bytes) {
+        Ok(()) => u64::from_ne_bytes(bytes),
+        Err(_) => u64::try_from(time::OffsetDateTime::now_utc().unix_timestamp_nanos() & 0xffff_ffff).unwrap_or(0),
+    }
+}

@@ -1,0 +1,59 @@
+//! What is told of the session.
+
+use holdfast_model::ids::HostId;
+use holdfast_model::numbers::SessionEpoch;
+use holdfast_model::statement::Authority;
+use serde::{Deserialize, Serialize};
+
+/// Where the connection stands.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "state")]
+pub enum Link {
+    /// The next dial waits.
+    Waiting {
+        /// So long, when it was told.
+        ms: u64,
+    },
+    /// A connection is being made.
+    Dialling {
+        /// To whom.
+        gateway: String,
+    },
+    /// A session is open.
+    Open {
+        /// With whom.
+        gateway: String,
+        /// Its number.
+        session_epoch: SessionEpoch,
+    },
+}
+
+/// The session and what it rests on.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct SessionStatus {
+    /// Who this host is.
+    pub host: HostId,
+    /// The authority that it was enrolled with.
+    pub authority: String,
+    /// The life of it that the gateway speaks for.
+    pub authority_epoch: u64,
+    /// Where the connection stands.
+    pub link: Link,
+    /// How the last one ended.
+    pub last_end: Option<String>,
+    /// Updates that came in this session.
+    pub updates: u64,
+}
+
+impl SessionStatus {
+    pub(super) fn new(host: HostId, authority: Authority) -> Self {
+        Self {
+            host,
+            authority: authority.id.to_string(),
+            authority_epoch: authority.epoch.raw(),
+            link: Link::Waiting { ms: 0 },
+            last_end: None,
+            updates: 0,
+        }
+    }
+}
