@@ -198,6 +198,15 @@ impl Error {
     }
 }
 
+/// Whether a prepared statement no longer fits its tables, which a migration changed: the connection that prepared it is of no more use.
+pub(crate) fn is_outdated(error: &Error) -> bool {
+    let Error::Contended { source, .. } = error else { return false };
+    source.as_database_error().and_then(sqlx::error::DatabaseError::code).as_deref() == Some(OUTDATED_PLAN)
+}
+
+/// "Cached plan must not change result type", among other things that are not supported.
+const OUTDATED_PLAN: &str = "0A000";
+
 /// Whether the connection itself is gone, rather than a statement refused on it.
 pub(crate) fn is_connection_loss(error: &sqlx::Error) -> bool {
     if let sqlx::Error::Database(database) = error {
@@ -225,8 +234,8 @@ impl From<sqlx::Error> for Error {
         }
         let code = source.as_database_error().and_then(sqlx::error::DatabaseError::code);
         match code.as_deref() {
-            // Serialization failure, deadlock.
-            Some("40001" | "40P01") => Self::Contended { what, source },
+            // Serialization failure, deadlock, a plan that a migration outdated.
+            Some("40001" | "40P01" | OUTDATED_PLAN) => Self::Contended { what, source },
             // Lock timeout: whoever holds the lock has held it that long already.
             Some("55P03") => Self::TimedOut { what, after: crate::pool::LOCK_TIMEOUT },
             // Statement timeout.

@@ -16,7 +16,7 @@ use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions, Post
 use tokio::time::timeout;
 
 use crate::config::StoreConfig;
-use crate::error::{Error, Retry, is_connection_loss};
+use crate::error::{Error, Retry, is_connection_loss, is_outdated};
 
 /// The longest that the server works on one statement.
 pub const STATEMENT_TIMEOUT: Duration = Duration::from_secs(15);
@@ -218,7 +218,8 @@ impl Inner {
             Err(_) => Err(Error::TimedOut { what: "a transaction", after }),
             Ok(Err(error)) => {
                 // What failed is over; the connection is worth keeping only if it says so in time.
-                if let Ok(Ok(_)) = timeout(ACQUIRE_TIMEOUT, sqlx::raw_sql("ROLLBACK").execute(&mut *connection)).await {
+                let rollback = sqlx::raw_sql("ROLLBACK").execute(&mut *connection);
+                if !is_outdated(&error) && matches!(timeout(ACQUIRE_TIMEOUT, rollback).await, Ok(Ok(_))) {
                     held.release();
                 }
                 Err(error)

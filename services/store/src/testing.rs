@@ -5,7 +5,7 @@
 //! - It is fast, not durable (`fsync` off); a test of durability starts its own.
 
 use std::io::Read;
-use std::os::unix::fs::{MetadataExt, chown};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::sync_channel;
@@ -36,6 +36,8 @@ pub struct TestPostgres {
     programs: PathBuf,
     user: Option<(u32, u32)>,
     server: Option<std::thread::JoinHandle<()>>,
+    settings: Vec<String>,
+    port: u16,
 }
 
 impl TestPostgres {
@@ -53,7 +55,7 @@ impl TestPostgres {
         if let Some((uid, gid)) = user {
             chown(folder.path(), Some(uid), Some(gid)).expect("root may give a folder away");
         }
-        let mut server = Self { folder, programs, user, server: None };
+        let mut server = Self { folder, programs, user, server: None, settings: Vec::new(), port: 5432 };
         let data = server.data();
         server.run("initdb", &["-D", &data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"]);
         server.start();
@@ -78,7 +80,7 @@ impl TestPostgres {
     pub fn config(&self, role: &str) -> StoreConfig {
         StoreConfig {
             host: self.socket(),
-            port: 5432,
+            port: self.port,
             database: DATABASE.to_owned(),
             user: role.to_owned(),
             password: None,
@@ -120,8 +122,11 @@ impl TestPostgres {
     /// If the program fails.
     #[must_use]
     pub fn dump_schema(&self) -> String {
-        let socket = self.socket();
-        self.run("pg_dump", &["-h", &socket, "-U", "postgres", "-d", DATABASE, "--schema-only", "--no-owner"])
+        let (socket, port) = (self.socket(), self.port.to_string());
+        self.run(
+            "pg_dump",
+            &["-h", &socket, "-p", &port, "-U", "postgres", "-d", DATABASE, "--schema-only", "--no-owner"],
+        )
     }
 
     /// Stops the server at once, as a crash would.
@@ -155,6 +160,9 @@ impl TestPostgres {
         ] {
             command.args(["-c", setting]);
         }
+        for setting in &self.settings {
+            command.args(["-c", setting]);
+        }
         let log = std::fs::File::create(self.folder.path().join("log")).expect("a log file");
         command.current_dir(self.folder.path()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         let (started, is_started) = sync_channel(1);
@@ -168,9 +176,53 @@ impl TestPostgres {
         }));
         assert!(is_started.recv().expect("the thread answers"), "setpriv is installed");
         let deadline = Instant::now() + Duration::from_secs(30);
-        while !self.command("pg_isready").args(["-q", "-h", &socket]).status().expect("pg_isready").success() {
+        let port = self.port.to_string();
+        while !self
+            .command("pg_isready")
+            .args(["-q", "-h", &socket, "-p", &port])
+            .status()
+            .expect("pg_isready")
+            .success()
+        {
             assert!(Instant::now() < deadline, "the server does not start: {}", self.log());
             std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Starts the server anew, so that it listens on loopback for those who have a certificate of the CA that names their role. Says on which port.
+    ///
+    /// # Panics
+    /// If a file cannot be written or the server does not start.
+    pub fn restart_with_tls(&mut self, ca_pem: &str, chain_pem: &str, key_pem: &str) -> u16 {
+        self.stop();
+        for (name, text) in [("ca.pem", ca_pem), ("server.pem", chain_pem), ("server.key", key_pem)] {
+            self.write_private(name, text);
+        }
+        self.write_private("data/pg_hba.conf", "local all all trust\nhostssl all all 127.0.0.1/32 cert\n");
+        let free = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+        let port = free.local_addr().expect("an address").port();
+        drop(free);
+        let path = |name: &str| self.folder.path().join(name).to_string_lossy().into_owned();
+        self.settings = vec![
+            "listen_addresses=127.0.0.1".to_owned(),
+            format!("port={port}"),
+            "ssl=on".to_owned(),
+            format!("ssl_ca_file={}", path("ca.pem")),
+            format!("ssl_cert_file={}", path("server.pem")),
+            format!("ssl_key_file={}", path("server.key")),
+        ];
+        self.port = port;
+        self.start();
+        port
+    }
+
+    /// A file that only the server's user reads.
+    fn write_private(&self, name: &str, text: &str) {
+        let path = self.folder.path().join(name);
+        std::fs::write(&path, text).expect("a file");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).expect("a file of our own");
+        if let Some((uid, gid)) = self.user {
+            chown(&path, Some(uid), Some(gid)).expect("root may give a file away");
         }
     }
 

@@ -2,7 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use holdfast_store::{Error, Retry};
+use holdfast_identity::{Ca, ServerRole};
+use holdfast_store::testing::TEST_AUTHORITY;
+use holdfast_store::{Error, Retry, Store, StoreConfig};
+use time::OffsetDateTime;
 
 use crate::common::{Fleet, mk_change, mk_namespace};
 
@@ -70,4 +73,69 @@ async fn a_statement_that_waits_for_a_lock_gives_up_and_says_so() {
     fleet.server.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE '%pg_sleep(30)%' AND pid <> pg_backend_pid()");
     holder.join().expect("the holder").expect("psql runs");
     fleet.operators.load_authority().await.expect("answers");
+}
+
+#[tokio::test]
+async fn a_silent_server_process_is_given_up_and_replaced() {
+    let fleet = Fleet::start().await;
+    fleet.operators.latest_revision().await.expect("answers");
+    let pids = fleet.server.sql("SELECT pid FROM pg_stat_activity WHERE usename = 'holdfast_gateway_operators'");
+    let pids: Vec<&str> = pids.lines().collect();
+    assert!(!pids.is_empty());
+    // A stopped process keeps its socket open and says nothing, as a host that lost its power does.
+    let signal = |name: &str| {
+        let status = std::process::Command::new("kill").arg(name).args(&pids).status().expect("kill runs");
+        assert!(status.success());
+    };
+    signal("-STOP");
+    let started = Instant::now();
+    let answer = fleet.operators.latest_revision().await;
+    let took = started.elapsed();
+    signal("-CONT");
+    answer.expect("another connection answers");
+    assert!(took < Duration::from_secs(30), "{took:?}");
+}
+
+#[tokio::test]
+async fn a_statement_whose_plan_a_migration_outdated_works_at_the_next_try() {
+    let fleet = Fleet::start().await;
+    fleet.operators.list_api_tokens().await.expect("lists");
+    fleet.server.sql("ALTER TABLE api_tokens ALTER COLUMN name TYPE varchar");
+    fleet.operators.list_api_tokens().await.expect("lists");
+}
+
+#[tokio::test]
+async fn a_role_gets_in_with_its_own_certificate_only_and_knows_its_server() {
+    let mut fleet = Fleet::start().await;
+    let now = OffsetDateTime::now_utc();
+    let ca = Ca::create(TEST_AUTHORITY, now).expect("a CA");
+    let names = ["localhost".try_into().expect("a name")];
+    let server = ca.issue_server(ServerRole::Postgres, &names, now).expect("issues");
+    let port = fleet.server.restart_with_tls(&ca.certificate_pem(), &server.chain_pem(), &server.key_pem());
+
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name);
+    let role = "holdfast_renderer";
+    std::fs::write(at("ca.pem"), ca.certificate_pem()).expect("writes");
+    ca.issue_client(role, now).expect("issues").save(folder.path(), "mine").expect("writes");
+    let other = Ca::create(TEST_AUTHORITY, now).expect("a CA");
+    std::fs::write(at("other.pem"), other.certificate_pem()).expect("writes");
+    other.issue_client(role, now).expect("issues").save(folder.path(), "foreign").expect("writes");
+
+    let connect = async |user: &str, host: &str, ca: &str, credential: Option<&str>| {
+        let (cert, key) =
+            credential.map(|name| (at(&format!("{name}.pem")), at(&format!("{name}.key.pem")))).unwrap_or_default();
+        let client = format!("&sslcert={}&sslkey={}", cert.display(), key.display());
+        let client = if credential.is_some() { client } else { String::new() };
+        let root = at(ca);
+        let url = format!("postgres://{user}@{host}:{port}/holdfast?sslrootcert={}{client}", root.display());
+        let config = StoreConfig::from_url(&url, "test").expect("reads");
+        Store::connect(&config).await.map(|_| ())
+    };
+    connect(role, "localhost", "ca.pem", Some("mine")).await.expect("lets it in");
+    assert!(connect(role, "localhost", "ca.pem", None).await.is_err(), "no certificate");
+    assert!(connect("holdfast_owner", "localhost", "ca.pem", Some("mine")).await.is_err(), "another role's");
+    assert!(connect(role, "localhost", "ca.pem", Some("foreign")).await.is_err(), "another CA's");
+    assert!(connect(role, "localhost", "other.pem", Some("mine")).await.is_err(), "a server of another CA");
+    assert!(connect(role, "127.0.0.1", "ca.pem", Some("mine")).await.is_err(), "a server of another name");
 }
