@@ -8,4 +8,5 @@ mod flows;
 mod hook;
 mod others;
 mod process;
+mod session;
 mod size;

@@ -35,6 +35,12 @@ impl Host {
         host
     }
 
+    /// A host in a given namespace, without a policy.
+    pub(crate) fn within(namespace: Namespace) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        Self { namespace, folder, child: Mutex::default(), environment: Vec::new() }
+    }
+
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
@@ -60,7 +66,17 @@ impl Host {
     /// Starts the agent and does not wait.
     pub(crate) fn spawn(&self) {
         let mut command = self.command(&["run"]);
-        command.arg("--standalone").arg(self.path("policy.json")).stdin(Stdio::null()).stdout(Stdio::null());
+        command.arg("--standalone").arg(self.path("policy.json"));
+        self.start_child(command);
+    }
+
+    /// Starts the agent of an enrolled host and does not wait.
+    pub(crate) fn run_session(&self) {
+        self.start_child(self.command(&["run"]));
+    }
+
+    fn start_child(&self, mut command: Command) {
+        command.stdin(Stdio::null()).stdout(Stdio::null());
         let child = self.namespace.run(move || command.spawn().expect("the agent starts"));
         *self.child.lock().expect("not poisoned") = Some(child);
     }

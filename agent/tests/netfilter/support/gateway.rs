@@ -1,0 +1,282 @@
+//! A gateway that does what a test says: the door's real TLS, the real frames, and no mind of its own.
+
+use std::net::{SocketAddr, TcpListener};
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use holdfast_identity::tls::{Admission, ServerTls, agents_door};
+use holdfast_identity::{Ca, KeyRequest, ServerRole, Signature, SigningKey, VerifyingKey};
+use holdfast_model::artifact;
+use holdfast_model::desired::{Component, Desired, Stamp};
+use holdfast_model::ids::{AuthorityId, HostId};
+use holdfast_model::numbers::{AuthorityEpoch, SessionEpoch, UpdateSeq, Version};
+use holdfast_model::policy::{Body, delta};
+use holdfast_model::statement::{Authority, Outcome, desired_bytes, outcome_bytes};
+use holdfast_session::gateway::Config;
+use holdfast_wire::enrol::{EnrolRequest, EnrolResponse};
+use holdfast_wire::frame::Deframer;
+use holdfast_wire::limits::FRAME_BYTES_MAX;
+use holdfast_wire::message::{Chunk, Hello, HelloAck, Message, OutcomeReport, Update, UpdateContent};
+use holdfast_wire::{decode, encode, encode_changes};
+use rustls::pki_types::ServerName;
+use time::OffsetDateTime;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::runtime::Runtime;
+use tokio_rustls::server::TlsStream;
+use uuid::Uuid;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The gateway, its CA and its renderer in one.
+pub(crate) struct Gateway {
+    runtime: Runtime,
+    listener: tokio::net::TcpListener,
+    tls: ServerTls,
+    pub(crate) ca: Ca,
+    pub(crate) renderer: SigningKey,
+    pub(crate) authority: Authority,
+    pub(crate) host: HostId,
+    outcome_key: Option<VerifyingKey>,
+    sessions: u64,
+}
+
+impl Gateway {
+    /// One that listens on a socket of whatever namespace.
+    pub(crate) fn new(listener: TcpListener) -> Self {
+        let authority = Authority { id: AuthorityId::new(Uuid::from_u128(1)), epoch: AuthorityEpoch::from_raw(3) };
+        let ca = Ca::create(authority.id, OffsetDateTime::now_utc()).unwrap();
+        let name = ServerName::IpAddress(listener.local_addr().unwrap().ip().into());
+        let credential = ca.issue_server(ServerRole::GatewayAgents, &[name], OffsetDateTime::now_utc()).unwrap();
+        let tls = ServerTls::new(agents_door(&credential, &ca.roots().unwrap()).unwrap());
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let listener = runtime.block_on(async { tokio::net::TcpListener::from_std(listener) }).unwrap();
+        let (renderer, host) = (SigningKey::generate().unwrap(), HostId::new(Uuid::from_u128(42)));
+        Self { runtime, listener, tls, ca, renderer, authority, host, outcome_key: None, sessions: 0 }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.listener.local_addr().unwrap()
+    }
+
+    /// Whether the next one who connects hangs up during the handshake.
+    pub(crate) fn shake_fails(&self) -> bool {
+        self.runtime.block_on(async {
+            let accepted = tokio::time::timeout(PATIENCE, self.listener.accept()).await.expect("the agent dials");
+            match self.tls.accept(accepted.unwrap().0).await {
+                Err(_) => true,
+                // TLS 1.3: the server is done before the client has judged its certificate.
+                Ok(mut stream) => !matches!(stream.read(&mut [0; 1]).await, Ok(1..)),
+            }
+        })
+    }
+
+    /// Answers one enrolment.
+    pub(crate) fn enrol(&mut self) {
+        let stream = self.runtime.block_on(accept(&self.listener, &self.tls));
+        assert!(matches!(Admission::of(stream.get_ref().1, self.authority.id), Ok(Admission::HttpAnonymous)));
+        let (body, stream) = self.runtime.block_on(read_request(stream));
+        let request: EnrolRequest = serde_json::from_slice(&body).unwrap();
+        self.outcome_key = Some(request.outcome_key.parse().unwrap());
+        let csr = KeyRequest::from_der(&STANDARD.decode(request.csr).unwrap()).unwrap();
+        let leaf = self.ca.issue_host(self.host, &csr, OffsetDateTime::now_utc()).unwrap();
+        let response = EnrolResponse {
+            host_id: self.host,
+            authority_id: self.authority.id,
+            authority_epoch: self.authority.epoch,
+            certificate_chain: leaf.chain_pem,
+            renderer_key: self.renderer.verifying_key().to_string(),
+            gateways: vec![self.address().to_string()],
+        };
+        self.runtime.block_on(answer(stream, &serde_json::to_vec(&response).unwrap()));
+    }
+
+    /// Waits for the next session and reads its Hello; says nothing yet.
+    pub(crate) fn accept(&mut self) -> (Session<'_>, Hello) {
+        let stream = self.runtime.block_on(accept(&self.listener, &self.tls));
+        assert!(matches!(Admission::of(stream.get_ref().1, self.authority.id), Ok(Admission::Session(_))));
+        self.sessions += 1;
+        let mut session = Session { gateway: self, stream, deframer: Deframer::new(FRAME_BYTES_MAX), seq: 0 };
+        let said = session.read();
+        let Message::Hello(hello) = said else { panic!("{said:?}") };
+        (session, hello)
+    }
+
+    /// Waits for the next session and opens it.
+    pub(crate) fn open(&mut self) -> (Session<'_>, Hello) {
+        let (mut session, hello) = self.accept();
+        let authority = session.gateway.authority;
+        session.acknowledge(authority);
+        (session, hello)
+    }
+}
+
+/// An accepted session.
+pub(crate) struct Session<'a> {
+    gateway: &'a mut Gateway,
+    stream: TlsStream<TcpStream>,
+    deframer: Deframer,
+    seq: u64,
+}
+
+impl Session<'_> {
+    pub(crate) fn acknowledge(&mut self, authority: Authority) {
+        let ack = HelloAck {
+            protocol: 1,
+            session_epoch: SessionEpoch::from_raw(self.gateway.sessions),
+            authority,
+            liveness_interval_ms: 15_000,
+            limits: Config::standard(vec![]).limits,
+            gateways: vec![self.gateway.address().to_string()],
+        };
+        self.write(&Message::HelloAck(ack));
+    }
+
+    /// The next message that is no liveness.
+    pub(crate) fn read(&mut self) -> Message {
+        loop {
+            if let Some(frame) = self.deframer.poll_frame().unwrap() {
+                let message = decode(&frame).unwrap();
+                if !matches!(message, Message::Liveness(_)) {
+                    return message;
+                }
+                continue;
+            }
+            let mut bytes = vec![0; 64 << 10];
+            let read = async { tokio::time::timeout(PATIENCE, self.stream.read(&mut bytes)).await };
+            let len = self.gateway.runtime.block_on(read).expect("the agent says something").unwrap();
+            assert!(len > 0, "the agent hung up");
+            self.deframer.push(&bytes[..len]);
+        }
+    }
+
+    pub(crate) fn write(&mut self, message: &Message) {
+        let mut bytes = Vec::new();
+        encode(message, &mut bytes).unwrap();
+        self.gateway.runtime.block_on(async {
+            self.stream.write_all(&bytes).await.unwrap();
+            self.stream.flush().await.unwrap();
+        });
+    }
+
+    /// The renderer's key and authority, for words that are not for this host.
+    pub(crate) fn renderer(&self) -> (&SigningKey, Authority) {
+        (&self.gateway.renderer, self.gateway.authority)
+    }
+
+    /// A signature as the renderer makes it for this host.
+    pub(crate) fn signature(&self, component: Component, stamp: Stamp) -> [u8; 64] {
+        let desired = Desired { host: self.gateway.host, component, stamp };
+        self.gateway.renderer.sign(&desired_bytes(self.gateway.authority, &desired)).0
+    }
+
+    /// Sends a snapshot under a given name and signature; its outcome.
+    pub(crate) fn snapshot_as(
+        &mut self,
+        component: Component,
+        stamp: Stamp,
+        signature: [u8; 64],
+        bytes: &[u8],
+    ) -> OutcomeReport {
+        let update_seq = self.next_seq();
+        let content = UpdateContent::Snapshot { bytes_total: u32::try_from(bytes.len()).unwrap() };
+        self.write(&Message::Update(Update { update_seq, component, stamp, signature, content }));
+        let mut offset = 0;
+        for part in bytes.chunks(200_000) {
+            self.write(&Message::Chunk(Chunk { update_seq, offset, bytes: part.to_vec() }));
+            offset += u32::try_from(part.len()).unwrap();
+        }
+        self.outcome()
+    }
+
+    /// Sends a policy as a gateway does; its outcome.
+    pub(crate) fn policy(&mut self, version: u64, body: &Body) -> OutcomeReport {
+        let stamp = stamp(version, body);
+        let signature = self.signature(Component::Policy, stamp);
+        self.snapshot_as(Component::Policy, stamp, signature, &artifact::encode(body))
+    }
+
+    /// Sends the empty components; all are applied.
+    pub(crate) fn empty_components(&mut self) {
+        for component in [Component::Settings, Component::Credentials, Component::Workloads] {
+            let stamp = Stamp { version: Version::FIRST, digest: component.empty_digest() };
+            let signature = self.signature(component, stamp);
+            let report = self.snapshot_as(component, stamp, signature, &component.empty_bytes());
+            assert_eq!(report.applied, Some(stamp), "{component}");
+        }
+    }
+
+    /// Sends the difference of two policies; its outcome.
+    pub(crate) fn delta(&mut self, base: (u64, &Body), target: (u64, &Body)) -> OutcomeReport {
+        let (update_seq, component) = (self.next_seq(), Component::Policy);
+        let (base_stamp, target_stamp) = (stamp(base.0, base.1), stamp(target.0, target.1));
+        let changes = encode_changes(&delta::diff(base.1, target.1).changes).unwrap();
+        let content = UpdateContent::Delta { base: base_stamp, changes };
+        let signature = self.signature(component, target_stamp);
+        self.write(&Message::Update(Update { update_seq, component, stamp: target_stamp, signature, content }));
+        self.outcome()
+    }
+
+    fn next_seq(&mut self) -> UpdateSeq {
+        self.seq += 1;
+        UpdateSeq::from_raw(self.seq)
+    }
+
+    /// The next outcome, whose signature is the host's.
+    fn outcome(&mut self) -> OutcomeReport {
+        let said = self.read();
+        let Message::Outcome(report) = said else { panic!("{said:?}") };
+        let outcome = Outcome {
+            host: self.gateway.host,
+            session_epoch: SessionEpoch::from_raw(self.gateway.sessions),
+            update_seq: report.update_seq,
+            component: report.component,
+            kind: report.kind,
+            wanted: report.wanted,
+            applied: report.applied,
+        };
+        let statement = outcome_bytes(self.gateway.authority, &outcome);
+        let key = self.gateway.outcome_key.expect("the host enrolled");
+        key.verify(&statement, &Signature(report.signature)).expect("the host signed it");
+        assert_eq!(report.update_seq, UpdateSeq::from_raw(self.seq));
+        report
+    }
+}
+
+pub(crate) fn stamp(version: u64, body: &Body) -> Stamp {
+    Stamp { version: Version::from_raw(version).unwrap(), digest: body.digest() }
+}
+
+async fn accept(listener: &tokio::net::TcpListener, tls: &ServerTls) -> TlsStream<TcpStream> {
+    let accepted = tokio::time::timeout(PATIENCE, listener.accept()).await.expect("the agent dials");
+    tls.accept(accepted.unwrap().0).await.unwrap()
+}
+
+async fn read_request(mut stream: TlsStream<TcpStream>) -> (Vec<u8>, TlsStream<TcpStream>) {
+    let mut bytes = Vec::new();
+    loop {
+        let mut part = [0; 4096];
+        let len = stream.read(&mut part).await.unwrap();
+        bytes.extend_from_slice(&part[..len]);
+        let text = String::from_utf8_lossy(&bytes).to_lowercase();
+        let Some(head) = text.find("\r\n\r\n") else { continue };
+        let length = text.split("content-length: ").nth(1).unwrap().split("\r\n").next().unwrap();
+        let end = head + 4 + length.parse::<usize>().unwrap();
+        if bytes.len() >= end {
+            assert!(text.starts_with("post /agent/v1/enrol "), "{text}");
+            return (bytes[head + 4..end].to_vec(), stream);
+        }
+    }
+}
+
+async fn answer(mut stream: TlsStream<TcpStream>, body: &[u8]) {
+    let head = format!(
+        "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    stream.write_all(body).await.unwrap();
+    stream.shutdown().await.unwrap();
+}
