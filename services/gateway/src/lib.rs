@@ -4,3 +4,6 @@
 //! - A gateway holds nothing that cannot be read again: any replica can take over any host.
 
 pub mod agents;
+pub mod bell;
+pub mod config;
+pub mod run;

@@ -8,10 +8,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use holdfast_model::ids::EventId;
 use holdfast_runtime::Chain;
+use holdfast_store::request::RequestAnswer;
 use tokio::sync::{Notify, oneshot};
 
 use super::limits::{ANSWERS_INTERVAL, REQUEST_WAIT, REQUESTS_WAITING_MAX};
-use super::store::{AgentsStore, RequestAnswer};
+use super::store::AgentsStore;
 
 /// Who waits for which request.
 #[derive(Clone, Debug, Default)]
@@ -67,7 +68,8 @@ impl Answers {
             match store.load_answers(ids).await {
                 Ok(answers) => {
                     let mut waiting = self.waiting();
-                    for (request, answer) in answers {
+                    let decided = answers.into_iter().filter(|(_, answer)| *answer != RequestAnswer::Waiting);
+                    for (request, answer) in decided {
                         if let Some(waiter) = waiting.remove(&request) {
                             // Who was cut off meanwhile finds the answer by asking again.
                             drop(waiter.send(answer));

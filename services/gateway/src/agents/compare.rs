@@ -64,7 +64,7 @@ async fn compare_all<S: AgentsStore>(store: &S, registry: &Registry) {
         return;
     }
     match store.compare(hosts).await {
-        Ok(latest) => registry.compare(&latest),
+        Ok(newest) => registry.compare(&newest),
         Err(error) => {
             tracing::warn!(error = %Chain(&error), "sessions cannot be compared; trying again at the next turn")
         }

@@ -3,28 +3,29 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use holdfast_model::ids::{GatewayId, HostId};
+use holdfast_model::ids::HostId;
 use holdfast_runtime::Shutdown;
-use holdfast_session::gateway::{Answer, Config, Want};
+use holdfast_session::gateway::{Config, Want};
 use holdfast_session::time::Instant;
+use holdfast_store::session::Opening;
 use time::OffsetDateTime;
 
 use super::batch::Asker;
+use super::reader::Read;
 use super::recorder::Recorder;
 use super::registry::Registry;
 use super::session::FAR;
-use super::store::{Opening, SessionOpen};
+use super::store::Admitted;
 
 /// What all sessions share; cheap to pass around behind an `Arc`.
 #[derive(Debug)]
 pub(super) struct Context {
-    pub(super) gateway: GatewayId,
     pub(super) session: Config,
     pub(super) registry: Registry,
     pub(super) recorder: Recorder,
     /// `None` in an answer: the authority could not be asked.
-    pub(super) opens: Asker<SessionOpen, Option<Opening>>,
-    pub(super) wants: Asker<(HostId, Want), Answer>,
+    pub(super) opens: Asker<Opening, Option<Admitted>>,
+    pub(super) wants: Asker<(HostId, Want), Read>,
     pub(super) shutdown: Shutdown,
     pub(super) started: tokio::time::Instant,
     pub(super) seeds: AtomicU64,

@@ -14,11 +14,13 @@ use axum::routing::post;
 use axum::{Extension, Router};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use holdfast_events::Hint;
+use holdfast_events::{Hint, VerifyingKeyBytes};
 use holdfast_identity::tls::Admission;
 use holdfast_identity::{KeyRequest, Token, TokenKind, VerifyingKey};
-use holdfast_model::ids::GatewayId;
+use holdfast_model::ids::EventId;
 use holdfast_runtime::Chain;
+use holdfast_store::request::{RequestAnswer, TokenRefusal};
+use holdfast_store::token::TokenHash;
 use holdfast_wire::enrol::{
     ENROL_BYTES_MAX, ENROL_PATH, EnrolRequest, EnrolResponse, Problem, RENEW_PATH, RenewRequest, RenewResponse,
 };
@@ -29,7 +31,7 @@ use tokio::sync::mpsc;
 
 use super::answers::Answers;
 use super::recorder::ring;
-use super::store::{AgentsStore, EnrolDemand, RequestAnswer, TokenRefusal};
+use super::store::AgentsStore;
 
 /// What the calls need.
 #[derive(Debug)]
@@ -37,7 +39,6 @@ pub(super) struct Enrolment<S> {
     pub(super) store: S,
     pub(super) answers: Answers,
     pub(super) bell: mpsc::Sender<Hint>,
-    pub(super) gateway: GatewayId,
     pub(super) renderer_key: VerifyingKey,
     pub(super) gateways: Vec<String>,
 }
@@ -138,19 +139,25 @@ async fn enrol<S: AgentsStore>(State(at): State<Arc<Enrolment<S>>>, body: Bytes)
     let mut addresses: Vec<_> = request.addresses.iter().map(|address| address.to_canonical()).collect();
     addresses.sort_unstable();
     addresses.dedup();
-    let demand =
-        EnrolDemand { token: token.hash(), gateway: at.gateway, name: request.name, addresses, outcome_key, csr };
+    let enrolment = holdfast_store::request::Enrolment {
+        hash: TokenHash(*token.hash().as_bytes()),
+        name: request.name,
+        addresses,
+        outcome_key: VerifyingKeyBytes::from_bytes(*outcome_key.as_bytes()),
+        csr,
+    };
     if !at.answers.has_room() {
         return Err(Refusal::Busy);
     }
-    let taken = at.store.request_enrolment(demand).await.map_err(|error| away(&error))?;
-    let id = taken.map_err(|refusal| match refusal {
-        TokenRefusal::Unknown => Refusal::TokenUnknown,
+    let authority = at.store.load_authority().await.map_err(|error| away(&error))?;
+    let taken = at.store.request_enrolment(enrolment).await.map_err(|error| away(&error))?;
+    let (id, host_id) = taken.map_err(|refusal| match refusal {
         TokenRefusal::Expired => Refusal::TokenExpired,
         TokenRefusal::Revoked => Refusal::TokenRevoked,
         TokenRefusal::Spent => Refusal::TokenSpent,
+        TokenRefusal::Unknown => Refusal::TokenUnknown,
     })?;
-    let (host_id, authority, certificate_chain) = at.answer(id).await?;
+    let certificate_chain = at.answer(id).await?;
     tracing::info!(host = %host_id, "enrolled");
     let response = EnrolResponse {
         host_id,
@@ -178,24 +185,23 @@ async fn renew<S: AgentsStore>(
         return Err(Refusal::Busy);
     }
     let id = at.store.request_certificate(peer.host, csr).await.map_err(|error| away(&error))?;
-    let (host, _, certificate_chain) = at.answer(id).await?;
-    tracing::info!(%host, "certificate renewed");
+    let certificate_chain = at.answer(id).await?;
+    tracing::info!(host = %peer.host, "certificate renewed");
     Ok(json(StatusCode::OK, "application/json", &RenewResponse { certificate_chain }))
 }
 
 impl<S: AgentsStore> Enrolment<S> {
-    async fn answer(
-        &self,
-        request: holdfast_model::ids::EventId,
-    ) -> Result<(holdfast_model::ids::HostId, holdfast_model::statement::Authority, String), Refusal> {
+    async fn answer(&self, request: EventId) -> Result<String, Refusal> {
         ring(&self.bell, Hint::Request);
         ring(&self.bell, Hint::Event);
         match self.answers.wait(request).await {
-            Some(RequestAnswer::Granted { host, authority, certificate_chain }) => {
-                Ok((host, authority, certificate_chain))
+            Some(RequestAnswer::Granted { certificate_chain: Some(chain) }) => {
+                String::from_utf8(chain).map_err(|_| Refusal::NoAnswer)
             }
-            Some(RequestAnswer::Refused { reason }) => Err(Refusal::Refused(reason)),
-            None => Err(Refusal::NoAnswer),
+            Some(RequestAnswer::Refused(reason)) => Err(Refusal::Refused(reason.word().replace('_', "-"))),
+            Some(RequestAnswer::Granted { certificate_chain: None } | RequestAnswer::Waiting) | None => {
+                Err(Refusal::NoAnswer)
+            }
         }
     }
 }

@@ -45,6 +45,8 @@ pub const RECORD_RETRY_MAX: Duration = Duration::from_secs(5);
 
 /// Bytes of flat bodies that are kept for sharing.
 pub const BODIES_BYTES_MAX: usize = 256 * 1024 * 1024;
+/// Bytes of tree nodes that are kept, from which bodies are put together.
+pub const NODES_BYTES_MAX: usize = 128 * 1024 * 1024;
 /// Bytes of deltas that are kept for sharing.
 pub const DELTAS_BYTES_MAX: usize = 64 * 1024 * 1024;
 

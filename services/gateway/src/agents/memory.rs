@@ -4,20 +4,20 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use holdfast_identity::{Ca, KeyRequest, SigningKey, TokenHash, VerifyingKey};
+use holdfast_identity::{Ca, KeyRequest, SigningKey, VerifyingKey};
 use holdfast_model::desired::{Component, Desired, Stamp};
 use holdfast_model::digest::Digest;
 use holdfast_model::ids::{EventId, HostId};
 use holdfast_model::numbers::{SessionEpoch, Version};
 use holdfast_model::policy::Body;
 use holdfast_model::statement::{Authority, desired_bytes};
+use holdfast_store::request::{Enrolment, RequestAnswer, TokenRefusal};
+use holdfast_store::session::{Fact, FactsRecorded, HostNewest, Opening, Seen};
+use holdfast_store::token::TokenHash;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use super::store::{
-    AgentsStore, DesiredRow, EnrolDemand, Fact, HostLatest, Opening, RequestAnswer, Seen, SessionOpen, StoredBody,
-    TokenRefusal,
-};
+use super::store::{Admitted, AgentsStore, DesiredRow, StoredBody};
 
 /// The database is away.
 #[derive(Debug, thiserror::Error)]
@@ -42,6 +42,12 @@ struct Kept {
     tokens: Vec<(TokenHash, u32)>,
     requests: BTreeMap<EventId, (HostId, Vec<u8>)>,
     compares: usize,
+}
+
+impl Kept {
+    fn is_current(&self, host: HostId, session_epoch: SessionEpoch) -> bool {
+        self.hosts.get(&host).is_some_and(|(_, newest)| *newest == session_epoch)
+    }
 }
 
 impl Memory {
@@ -91,7 +97,10 @@ impl Memory {
         let stamp = Stamp { version, digest };
         let statement = desired_bytes(self.authority, &Desired { host, component, stamp });
         let signature = self.renderer.sign(&statement).0;
-        kept.desired.insert((host, component), DesiredRow { host, component, stamp, signature });
+        kept.desired.insert(
+            (host, component),
+            DesiredRow { host, component, stamp, signature, authority_epoch: self.authority.epoch },
+        );
         stamp
     }
 
@@ -107,16 +116,16 @@ impl Memory {
 impl AgentsStore for Memory {
     type Error = Away;
 
-    async fn open_sessions(&self, opens: Vec<SessionOpen>) -> Result<Vec<Opening>, Away> {
+    async fn open_sessions(&self, openings: Vec<Opening>) -> Result<Vec<Admitted>, Away> {
         let mut kept = self.kept()?;
-        let open = |open: SessionOpen| match kept.hosts.get_mut(&open.host) {
+        let open = |opening: Opening| match kept.hosts.get_mut(&opening.host) {
             Some((outcome_key, newest)) => {
                 *newest = newest.next().unwrap();
-                Opening::Opened { session_epoch: *newest, authority: self.authority, outcome_key: *outcome_key }
+                Admitted::Session { session_epoch: *newest, authority: self.authority, outcome_key: *outcome_key }
             }
-            None => Opening::HostUnknown,
+            None => Admitted::HostUnknown,
         };
-        Ok(opens.into_iter().map(open).collect())
+        Ok(openings.into_iter().map(open).collect())
     }
 
     async fn load_desired(&self, wanted: Vec<(HostId, Component)>) -> Result<Vec<DesiredRow>, Away> {
@@ -129,50 +138,54 @@ impl AgentsStore for Memory {
         Ok(digests.iter().filter_map(|(_, digest)| Some((*digest, kept.bodies.get(digest)?.clone()))).collect())
     }
 
-    async fn compare(&self, hosts: Vec<HostId>) -> Result<Vec<HostLatest>, Away> {
+    async fn compare(&self, hosts: Vec<HostId>) -> Result<Vec<HostNewest>, Away> {
         let mut kept = self.kept()?;
         kept.compares += 1;
-        let latest = |host: HostId| {
+        let newest = |host: HostId| {
             let versions = |component| Some((component, kept.desired.get(&(host, component))?.stamp.version));
             let session_epoch = kept.hosts.get(&host)?.1;
-            Some(HostLatest {
+            Some(HostNewest {
                 host,
                 session_epoch,
                 versions: Component::ALL.into_iter().filter_map(versions).collect(),
             })
         };
-        Ok(hosts.into_iter().filter_map(latest).collect())
+        Ok(hosts.into_iter().filter_map(newest).collect())
     }
 
-    async fn record(&self, facts: Vec<Fact>) -> Result<Vec<HostId>, Away> {
+    async fn record(&self, facts: Vec<Fact>) -> Result<FactsRecorded, Away> {
         let mut kept = self.kept()?;
-        let mut superseded = Vec::new();
+        let mut recorded = FactsRecorded::default();
         for fact in facts {
-            match kept.hosts.get(&fact.host) {
-                Some((_, newest)) if *newest > fact.session_epoch && !matches!(fact.seen, Seen::Closed(_)) => {
-                    superseded.push(fact.host);
-                }
-                _ => kept.facts.push(fact),
+            if kept.is_current(fact.host, fact.session_epoch) || matches!(fact.seen, Seen::Closed(_)) {
+                recorded.requests += usize::from(matches!(fact.seen, Seen::Addresses(_)));
+                kept.facts.push(fact);
+            } else {
+                recorded.stale.push(fact.host);
             }
         }
-        Ok(superseded)
+        Ok(recorded)
     }
 
-    async fn request_enrolment(&self, demand: EnrolDemand) -> Result<Result<EventId, TokenRefusal>, Away> {
+    async fn load_authority(&self) -> Result<Authority, Away> {
+        self.kept().map(|_| self.authority)
+    }
+
+    async fn request_enrolment(&self, enrolment: Enrolment) -> Result<Result<(EventId, HostId), TokenRefusal>, Away> {
         let host = HostId::new(Uuid::now_v7());
         {
             let mut kept = self.kept()?;
-            let token = kept.tokens.iter_mut().find(|(hash, _)| *hash == demand.token);
+            let token = kept.tokens.iter_mut().find(|(hash, _)| *hash == enrolment.hash);
             let Some((_, uses)) = token else { return Ok(Err(TokenRefusal::Unknown)) };
             if *uses == 0 {
                 return Ok(Err(TokenRefusal::Spent));
             }
             *uses -= 1;
         }
-        self.enrol(host, demand.outcome_key);
+        self.enrol(host, VerifyingKey::from_bytes(*enrolment.outcome_key.as_bytes()));
         let request = EventId::new(Uuid::now_v7());
-        self.kept()?.requests.insert(request, (host, demand.csr));
-        Ok(Ok(request))
+        self.kept()?.requests.insert(request, (host, enrolment.csr));
+        Ok(Ok((request, host)))
     }
 
     async fn request_certificate(&self, host: HostId, csr: Vec<u8>) -> Result<EventId, Away> {
@@ -187,8 +200,7 @@ impl AgentsStore for Memory {
             let (host, csr) = kept.requests.get(&id)?;
             let key = KeyRequest::from_der(csr).unwrap();
             let leaf = self.ca.issue_host(*host, &key, OffsetDateTime::now_utc()).unwrap();
-            let (host, authority, certificate_chain) = (*host, self.authority, leaf.chain_pem);
-            Some((id, RequestAnswer::Granted { host, authority, certificate_chain }))
+            Some((id, RequestAnswer::Granted { certificate_chain: Some(leaf.chain_pem.into_bytes()) }))
         };
         Ok(requests.into_iter().filter_map(answer).collect())
     }

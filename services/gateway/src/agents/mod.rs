@@ -17,6 +17,7 @@ mod hooks;
 mod lease;
 pub mod limits;
 mod mailbox;
+mod pg;
 mod reader;
 mod recorder;
 mod registry;
@@ -30,4 +31,5 @@ mod memory;
 mod tests;
 
 pub use hooks::Hooks;
+pub use pg::{PgAgents, PgError};
 pub use start::{AgentsDoor, DoorConfig, start};

@@ -11,6 +11,7 @@ use holdfast_model::artifact;
 use holdfast_model::desired::Component;
 use holdfast_model::digest::Digest;
 use holdfast_model::ids::HostId;
+use holdfast_model::numbers::AuthorityEpoch;
 use holdfast_model::policy::Body;
 use holdfast_model::policy::delta::diff;
 use holdfast_runtime::Chain;
@@ -34,6 +35,19 @@ struct SharedBody {
 /// Changes, or that there are too many for a delta.
 type SharedDelta = Option<Arc<[u8]>>;
 
+/// An answer, and the life of the authority that signed what is in it.
+#[derive(Clone, Debug)]
+pub(super) struct Read {
+    pub(super) answer: Answer,
+    pub(super) authority_epoch: Option<AuthorityEpoch>,
+}
+
+impl From<Answer> for Read {
+    fn from(answer: Answer) -> Self {
+        Self { answer, authority_epoch: None }
+    }
+}
+
 /// Reads and shares.
 #[derive(Debug)]
 pub(super) struct Reader<S> {
@@ -49,13 +63,13 @@ impl<S: AgentsStore> Reader<S> {
     }
 
     /// Answers each question, in order.
-    pub(super) async fn answer(self: Arc<Self>, questions: Vec<(HostId, Want)>) -> Vec<Answer> {
+    pub(super) async fn answer(self: Arc<Self>, questions: Vec<(HostId, Want)>) -> Vec<Read> {
         let keys = questions.iter().map(|(host, want)| (self.hooks.read_as(*host), want.component));
         let rows = match self.store.load_desired(keys.collect()).await {
             Ok(rows) => rows,
             Err(error) => {
                 tracing::warn!(error = %Chain(&error), "desired states cannot be read; sessions ask again");
-                return questions.iter().map(|_| Answer::Unavailable).collect();
+                return questions.iter().map(|_| Answer::Unavailable.into()).collect();
             }
         };
         let rows: HashMap<(HostId, Component), DesiredRow> =
@@ -71,8 +85,10 @@ impl<S: AgentsStore> Reader<S> {
         // Flattening and comparing large bodies takes milliseconds: off the workers that keep sessions alive.
         let answered = tokio::task::spawn_blocking(move || {
             let answers = steps.into_iter().zip(&questions).map(|(step, (host, _))| match step {
-                Some(step) => reader.supply(*host, step),
-                None => Answer::Unchanged,
+                Some(step) => {
+                    Read { answer: reader.supply(*host, step), authority_epoch: Some(step.row.authority_epoch) }
+                }
+                None => Answer::Unchanged.into(),
             });
             answers.collect::<Vec<_>>()
         });

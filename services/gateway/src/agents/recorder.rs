@@ -1,24 +1,27 @@
-//! Facts of many sessions, written together in the order in which they were seen.
+//! Facts of many sessions, written together.
 //!
-//! - A fact waits 3 ms at most for others, then all go in one transaction; while one is under way the next gathers.
+//! - A fact waits 3 ms at most for others, then all go in one transaction; while one is under way the next gather.
 //! - Nothing is dropped while the database is away: facts wait, in memory that the sessions' own limits bound, and are tried again.
 //!   Presence alone coalesces: the latest word per host.
 //! - Nothing is written without the process's lease: another may have declared this one dead.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use holdfast_events::Hint;
 use holdfast_model::ids::HostId;
 use holdfast_model::numbers::SessionEpoch;
 use holdfast_runtime::{Chain, Shutdown};
+use holdfast_store::session::{Fact, Seen};
 use tokio::sync::{Notify, mpsc, watch};
+use tokio::time::Instant;
 
 use super::limits::{
     DRAIN_LOOK, FACTS_BATCH_MAX, FACTS_MAX, PRESENCE_GATHER, RECORD_GATHER, RECORD_RETRY, RECORD_RETRY_MAX,
 };
 use super::registry::Registry;
-use super::store::{AgentsStore, Fact, Seen};
+use super::store::AgentsStore;
 
 /// Where sessions put what they saw.
 #[derive(Clone, Debug, Default)]
@@ -28,14 +31,15 @@ pub(super) struct Recorder {
 
 #[derive(Debug, Default)]
 struct Shared {
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<Gathering>,
     some: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct Gathering {
+    /// In the order in which they were seen.
     facts: Vec<Fact>,
-    heard: BTreeMap<HostId, SessionEpoch>,
+    heard: BTreeMap<HostId, (SessionEpoch, Instant)>,
 }
 
 /// There is no room for another fact: the session that saw it cannot go on, since it would be lost.
@@ -43,60 +47,42 @@ struct Waiting {
 pub(super) struct NoRoom;
 
 impl Recorder {
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+    fn waiting(&self) -> MutexGuard<'_, Gathering> {
         // Nothing that can panic runs under this lock.
         self.shared.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A host was heard just now: it coalesces, so it is always taken.
+    pub(super) fn put_heard(&self, host: HostId, session_epoch: SessionEpoch) {
+        let mut waiting = self.waiting();
+        let is_first = waiting.heard.is_empty();
+        waiting.heard.insert(host, (session_epoch, Instant::now()));
+        drop(waiting);
+        if is_first {
+            self.shared.some.notify_one();
+        }
     }
 
     /// Takes a fact.
     pub(super) fn put(&self, fact: Fact) -> Result<(), NoRoom> {
         let mut waiting = self.waiting();
-        let wakes = match fact.seen {
-            Seen::Heard => {
-                let first = waiting.heard.is_empty();
-                waiting.heard.insert(fact.host, fact.session_epoch);
-                first
-            }
-            Seen::Outcome(_)
-            | Seen::SnapshotSent { .. }
-            | Seen::Fault { .. }
-            | Seen::Addresses(_)
-            | Seen::Closed(_) => {
-                // A goodbye is always taken: it is the last of its session.
-                if waiting.facts.len() >= FACTS_MAX && !matches!(fact.seen, Seen::Closed(_)) {
-                    return Err(NoRoom);
-                }
-                waiting.facts.push(fact);
-                true
-            }
-        };
-        drop(waiting);
-        if wakes {
-            self.shared.some.notify_one();
+        // A goodbye is the last of its session: it is always taken.
+        if waiting.facts.len() >= FACTS_MAX && !matches!(fact.seen, Seen::Closed(_)) {
+            return Err(NoRoom);
         }
+        waiting.facts.push(fact);
+        drop(waiting);
+        self.shared.some.notify_one();
         Ok(())
     }
 
     /// How many facts wait, and of how many hosts a sign of life.
-    pub(super) fn count(&self) -> (usize, usize) {
+    fn count(&self) -> (usize, usize) {
         let waiting = self.waiting();
         (waiting.facts.len(), waiting.heard.len())
     }
 
-    /// The next facts to write, in order; presence after what was seen.
-    fn take(&self) -> Vec<Fact> {
-        let mut waiting = self.waiting();
-        let count = waiting.facts.len().min(FACTS_BATCH_MAX);
-        let mut batch: Vec<Fact> = waiting.facts.drain(..count).collect();
-        while batch.len() < FACTS_BATCH_MAX
-            && let Some((host, session_epoch)) = waiting.heard.pop_first()
-        {
-            batch.push(Fact { host, session_epoch, seen: Seen::Heard });
-        }
-        batch
-    }
-
-    /// Writes until the end is asked for and nothing waits any more.
+    /// Writes until the end is asked for, the last session has left and nothing waits any more.
     pub(super) async fn run<S: AgentsStore>(
         self,
         store: S,
@@ -125,33 +111,50 @@ impl Recorder {
                     () = shutdown.asked(), if !shutdown.is_asked() => continue,
                 }
             }
-            if !*lease.borrow_and_update() && lease.changed().await.is_err() {
-                return;
+            while !*lease.borrow_and_update() {
+                if lease.changed().await.is_err() {
+                    return;
+                }
             }
-            let batch = self.take();
+            let batch = self.waiting().take();
             write(&store, batch, &registry, &bell).await;
         }
+    }
+}
+
+impl Gathering {
+    /// The next facts to write; signs of life after them, as old as they are now.
+    fn take(&mut self) -> Vec<Fact> {
+        let count = self.facts.len().min(FACTS_BATCH_MAX);
+        let mut batch: Vec<Fact> = self.facts.drain(..count).collect();
+        while batch.len() < FACTS_BATCH_MAX
+            && let Some((host, (session_epoch, at))) = self.heard.pop_first()
+        {
+            let age_ms = u64::try_from(at.elapsed().as_millis()).unwrap_or(u64::MAX);
+            batch.push(Fact { host, session_epoch, seen: Seen::Heard { age_ms } });
+        }
+        batch
     }
 }
 
 /// Writes one batch, however long it takes.
 async fn write<S: AgentsStore>(store: &S, batch: Vec<Fact>, registry: &Registry, bell: &mpsc::Sender<Hint>) {
     let mut wait = RECORD_RETRY;
-    let superseded = loop {
+    let recorded = loop {
         match store.record(batch.clone()).await {
-            Ok(superseded) => break superseded,
+            Ok(recorded) => break recorded,
             Err(error) => {
                 tracing::warn!(error = %Chain(&error), facts = batch.len(), "facts cannot be written; trying again");
                 tokio::time::sleep(wait).await;
-                wait = (wait * 2).min(RECORD_RETRY_MAX);
+                wait = Duration::min(wait * 2, RECORD_RETRY_MAX);
             }
         }
     };
-    registry.supersede(&superseded);
-    if batch.iter().any(|fact| !matches!(fact.seen, Seen::Heard)) {
+    registry.supersede(&recorded.stale);
+    if batch.iter().any(|fact| !matches!(fact.seen, Seen::Heard { .. } | Seen::Addresses(_))) {
         ring(bell, Hint::Event);
     }
-    if batch.iter().any(|fact| matches!(fact.seen, Seen::Addresses(_))) {
+    if recorded.requests > 0 {
         ring(bell, Hint::Request);
     }
 }

@@ -9,11 +9,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use holdfast_model::desired::Component;
 use holdfast_model::ids::HostId;
 use holdfast_model::numbers::{SessionEpoch, Version};
+use holdfast_store::session::HostNewest;
 use holdfast_wire::code::RefusalCode;
 use holdfast_wire::message::Drain;
 
 use super::mailbox::Mailbox;
-use super::store::HostLatest;
 
 /// All sessions of one gateway process.
 #[derive(Clone, Debug, Default)]
@@ -74,9 +74,9 @@ impl Registry {
     }
 
     /// What the authority holds of hosts: newer versions wake their session, a newer session ends it.
-    pub(super) fn compare(&self, latest: &[HostLatest]) {
+    pub(super) fn compare(&self, newest: &[HostNewest]) {
         let sessions = self.sessions();
-        for host in latest {
+        for host in newest {
             let Some(held) = sessions.get(&host.host) else { continue };
             if held.session_epoch < host.session_epoch {
                 held.mailbox.put(|mail| mail.close = Some(RefusalCode::Superseded));
@@ -133,7 +133,7 @@ mod tests {
         assert_eq!(old.take().close, Some(RefusalCode::Superseded));
         assert!(!registry.insert(host, SessionEpoch::from_raw(2), Arc::clone(&old)), "late, and older");
         registry.remove(host, SessionEpoch::from_raw(1));
-        assert_eq!(registry.hosts(), [host], "the loser does not take the winner with it");
+        assert_eq!(registry.len(), 1, "the loser does not take the winner with it");
         assert_eq!(new.take().close, None);
         registry.remove(host, SessionEpoch::from_raw(3));
         assert_eq!(registry.len(), 0);
@@ -149,12 +149,12 @@ mod tests {
             mailbox
         });
         let version = Version::FIRST.next().expect("a second one");
-        let latest = |host, epoch| HostLatest {
+        let newest = |host, epoch| HostNewest {
             host,
             session_epoch: SessionEpoch::from_raw(epoch),
             versions: vec![(Component::Policy, version), (Component::Policy, Version::FIRST)],
         };
-        registry.compare(&[latest(hosts[0], 5), latest(hosts[1], 6)]);
+        registry.compare(&[newest(hosts[0], 5), newest(hosts[1], 6)]);
         let mails = boxes.map(|mailbox| mailbox.take());
         assert_eq!((mails[0].close, mails[0].versions[0]), (None, Some(version)), "the highest counts");
         assert_eq!((mails[1].close, mails[1].versions[0]), (Some(RefusalCode::Superseded), None));

@@ -7,18 +7,22 @@
 //!
 //! It decides nothing about updates: `holdfast_session::gateway` does.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
-use holdfast_events::{CloseReason, Fault as FaultWord};
+use holdfast_events::{AgentVersion, CloseReason, Detail, Fault as FaultWord, SignatureBytes};
 use holdfast_identity::VerifyingKey;
 use holdfast_identity::tls::HostPeer;
+use holdfast_model::condition::{Holds, Reason};
 use holdfast_model::desired::Component;
-use holdfast_model::numbers::SessionEpoch;
+use holdfast_model::ids::HostId;
+use holdfast_model::numbers::{AuthorityEpoch, SessionEpoch, UpdateSeq};
 use holdfast_model::statement::{Authority, Outcome, outcome_bytes};
 use holdfast_session::gateway::{Admission, Answer, Cause, CloseCause, Event, FaultOrigin, Form, Session, Want};
+use holdfast_store::session::{self as store, Fact, Seen};
 use holdfast_wire::code::{FaultCode, RefusalCode};
 use holdfast_wire::decode;
 use holdfast_wire::error::FrameError;
@@ -29,12 +33,13 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use super::context::Context;
 use super::limits::{AUTHORITY_AWAY_RETRY_MS, READ_BYTES, SHORT_TIMEOUT, WRITE_BUFFER_BYTES};
 use super::mailbox::Mailbox;
-use super::store::{Fact, Opening, Seen, SessionOpen};
+use super::reader::Read;
+use super::store::Admitted;
 
 /// What came of a question.
 enum Told {
-    Opening(Option<Opening>),
-    Answer(Component, Option<Answer>),
+    Opening(Option<Admitted>),
+    Answer(Component, Option<Read>),
 }
 
 /// What is known of the other side once its session is open.
@@ -197,7 +202,7 @@ impl Shell {
     }
 
     fn refuse(&mut self, code: RefusalCode) {
-        self.record(Seen::Fault { fault: FaultWord::Malformed, update_seq: None });
+        self.record_fault(FaultWord::Malformed, None);
         self.machine.handle_close(code, "");
     }
 
@@ -208,7 +213,7 @@ impl Shell {
             return self.machine.handle_forged_outcome(report.update_seq);
         }
         if matches!(message, Message::Liveness(_) | Message::Outcome(_)) {
-            self.record(Seen::Heard);
+            self.record_heard();
         }
         self.machine.handle_message(message, self.context.now());
     }
@@ -216,15 +221,7 @@ impl Shell {
     fn is_genuine(&self, report: &OutcomeReport) -> bool {
         // Before the session is open the machine refuses any outcome by itself.
         let Some(opened) = &self.opened else { return true };
-        let outcome = Outcome {
-            host: self.peer.host,
-            session_epoch: opened.session_epoch,
-            update_seq: report.update_seq,
-            component: report.component,
-            kind: report.kind,
-            wanted: report.wanted,
-            applied: report.applied,
-        };
+        let outcome = statement_of(self.peer.host, opened.session_epoch, report);
         let signature = holdfast_identity::Signature(report.signature);
         opened.outcome_key.verify(&outcome_bytes(opened.authority, &outcome), &signature).is_ok()
     }
@@ -251,7 +248,8 @@ impl Shell {
                     self.record(Seen::SnapshotSent { component, stamp, update_seq });
                 }
             }
-            Event::Outcome(report) => self.record(Seen::Outcome(report)),
+            Event::Outcome(report) => self.record_outcome(*report),
+
             Event::Inventory(inventory) => self.record(Seen::Addresses(inventory.addresses)),
             Event::Fault { code, update_seq, origin, .. } => self.handle_fault(code, update_seq, origin),
             Event::Undeliverable { component, stamp, bytes } => {
@@ -264,12 +262,7 @@ impl Shell {
         }
     }
 
-    fn handle_fault(
-        &mut self,
-        code: FaultCode,
-        update_seq: Option<holdfast_model::numbers::UpdateSeq>,
-        origin: FaultOrigin,
-    ) {
+    fn handle_fault(&mut self, code: FaultCode, update_seq: Option<UpdateSeq>, origin: FaultOrigin) {
         if origin == FaultOrigin::Reported {
             return tracing::warn!(host = %self.peer.host, %code, "the agent says that this gateway broke the protocol");
         }
@@ -286,7 +279,7 @@ impl Shell {
             | FaultCode::Unknown(_) => FaultWord::Malformed,
         };
         tracing::warn!(host = %self.peer.host, %code, "the agent broke the protocol");
-        self.record(Seen::Fault { fault, update_seq });
+        self.record_fault(fault, update_seq);
     }
 
     fn record(&mut self, seen: Seen) {
@@ -297,17 +290,33 @@ impl Shell {
         }
     }
 
+    fn record_heard(&self) {
+        if let Some(opened) = &self.opened {
+            self.context.recorder.put_heard(self.peer.host, opened.session_epoch);
+        }
+    }
+
+    fn record_fault(&mut self, fault: FaultWord, update_seq: Option<UpdateSeq>) {
+        self.record(Seen::Fault { fault, component: None, update_seq });
+    }
+
+    fn record_outcome(&mut self, report: OutcomeReport) {
+        if let Some(opened) = &self.opened {
+            let outcome = outcome_of(self.peer.host, opened.session_epoch, report);
+            self.record(Seen::Outcome(Box::new(outcome)));
+        }
+    }
+
     fn ask_open(&mut self, hello: Hello) {
         self.addresses = Some(hello.inventory.addresses);
-        let open = SessionOpen {
+        let opening = store::Opening {
             host: self.peer.host,
             certificate_serial: self.peer.serial.clone(),
-            gateway: self.context.gateway,
-            agent_version: hello.agent_version,
+            agent_version: AgentVersion::new(&hello.agent_version),
             boot_id: hello.boot_id,
         };
         let opens = self.context.opens.clone();
-        self.asked.push(Box::pin(async move { Told::Opening(opens.ask(open).await.flatten()) }));
+        self.asked.push(Box::pin(async move { Told::Opening(opens.ask(opening).await.flatten()) }));
     }
 
     fn ask_desired(&mut self, want: Want) {
@@ -317,9 +326,10 @@ impl Shell {
 
     fn handle_told(&mut self, told: Told) {
         match told {
-            Told::Opening(opening) => self.handle_opening(opening),
-            Told::Answer(component, answer) => {
-                let answer = answer.unwrap_or(Answer::Unavailable);
+            Told::Opening(admitted) => self.handle_admitted(admitted),
+            Told::Answer(component, read) => {
+                let Read { answer, authority_epoch } = read.unwrap_or_else(|| Answer::Unavailable.into());
+                let answer = self.of_this_life(answer, authority_epoch);
                 if let Err(error) = self.machine.handle_answer(component, answer, self.context.now()) {
                     tracing::error!(host = %self.peer.host, %error, "what the authority answered cannot be sent");
                 }
@@ -327,17 +337,31 @@ impl Shell {
         }
     }
 
-    fn handle_opening(&mut self, opening: Option<Opening>) {
+    /// What was signed in another life of the authority proves nothing in this session: an older one is waited for to be signed again, a newer
+    /// one needs a session that begins in it.
+    fn of_this_life(&mut self, answer: Answer, signed: Option<AuthorityEpoch>) -> Answer {
+        let (Some(signed), Some(opened)) = (signed, &self.opened) else { return answer };
+        match signed.cmp(&opened.authority.epoch) {
+            Ordering::Equal => answer,
+            Ordering::Less => Answer::Unavailable,
+            Ordering::Greater => {
+                self.machine.handle_close(RefusalCode::WrongAuthority, "the authority has a new life: dial again");
+                Answer::Unavailable
+            }
+        }
+    }
+
+    fn handle_admitted(&mut self, admitted: Option<Admitted>) {
         let host = self.peer.host;
-        match opening {
-            Some(Opening::Opened { session_epoch, authority, outcome_key }) => {
+        match admitted {
+            Some(Admitted::Session { session_epoch, authority, outcome_key }) => {
                 // Before the machine asks for anything: a hint from now on finds this session.
                 if !self.context.registry.insert(host, session_epoch, Arc::clone(&self.mailbox)) {
                     return self.machine.handle_close(RefusalCode::Superseded, "");
                 }
                 self.opened = Some(Opened { session_epoch, authority, outcome_key });
                 self.machine.handle_admitted(Admission { session_epoch, authority }, self.context.now());
-                self.record(Seen::Heard);
+                self.record_heard();
                 if let Some(addresses) = self.addresses.take() {
                     self.record(Seen::Addresses(addresses));
                 }
@@ -347,8 +371,8 @@ impl Shell {
                     self.machine.handle_close(RefusalCode::Draining, "");
                 }
             }
-            Some(Opening::HostUnknown) => self.machine.handle_close(RefusalCode::HostUnknown, ""),
-            Some(Opening::Revoked) => self.machine.handle_close(RefusalCode::CertificateRevoked, ""),
+            Some(Admitted::CertificateUnknown) => self.machine.handle_close(RefusalCode::CertificateRevoked, ""),
+            Some(Admitted::HostUnknown) => self.machine.handle_close(RefusalCode::HostUnknown, ""),
             None => self.machine.handle_refused(RefusalCode::AuthorityAway, AUTHORITY_AWAY_RETRY_MS, ""),
         }
     }
@@ -382,7 +406,10 @@ impl Shell {
             CloseCause::Ours(code) => match code {
                 RefusalCode::Superseded => CloseReason::Superseded,
                 RefusalCode::Draining => CloseReason::GatewayStopped,
-                RefusalCode::LivenessLost | RefusalCode::AuthorityAway | RefusalCode::Overloaded => CloseReason::Lost,
+                RefusalCode::LivenessLost
+                | RefusalCode::AuthorityAway
+                | RefusalCode::WrongAuthority
+                | RefusalCode::Overloaded => CloseReason::Lost,
                 RefusalCode::CertificateRevoked | RefusalCode::CertificateExpired | RefusalCode::HostUnknown => {
                     CloseReason::Revoked
                 }
@@ -395,7 +422,6 @@ impl Shell {
                 | RefusalCode::WrongDirection
                 | RefusalCode::WrongChunk
                 | RefusalCode::WrongSequence
-                | RefusalCode::WrongAuthority
                 | RefusalCode::TooManyFaults
                 | RefusalCode::Unknown(_) => CloseReason::ProtocolFault,
             },
@@ -417,6 +443,31 @@ impl Shell {
         self.context.registry.remove(host, session_epoch);
         metrics::gauge!("holdfast_gateway_sessions").decrement(1);
         tracing::info!(%host, %session_epoch, %reason, "session closed");
+    }
+}
+
+/// What a host signed.
+const fn statement_of(host: HostId, session_epoch: SessionEpoch, report: &OutcomeReport) -> Outcome {
+    Outcome {
+        host,
+        session_epoch,
+        update_seq: report.update_seq,
+        component: report.component,
+        kind: report.kind,
+        wanted: report.wanted,
+        applied: report.applied,
+    }
+}
+
+/// An outcome as it is recorded: the first condition that does not hold says why.
+fn outcome_of(host: HostId, session_epoch: SessionEpoch, report: OutcomeReport) -> store::OutcomeReport {
+    let first = report.conditions.iter().find(|condition| condition.status != Holds::True);
+    store::OutcomeReport {
+        outcome: statement_of(host, session_epoch, &report),
+        reason: first.map_or(Reason::Done, |condition| condition.reason),
+        detail: Detail::new(first.map_or("", |condition| &condition.message)),
+        signature: SignatureBytes::from_bytes(report.signature),
+        conditions: report.conditions,
     }
 }
 

@@ -8,9 +8,10 @@ use holdfast_bus::Wake;
 use holdfast_events::Hint;
 use holdfast_identity::VerifyingKey;
 use holdfast_identity::tls::ServerTls;
-use holdfast_model::ids::{AuthorityId, GatewayId, HostId};
+use holdfast_model::ids::{AuthorityId, HostId};
 use holdfast_runtime::{Chain, Shutdown, Tasks};
-use holdfast_session::gateway::Config;
+use holdfast_session::gateway::{Config, Want};
+use holdfast_store::session::Opening;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 
@@ -22,16 +23,14 @@ use super::door::{Door, Sources};
 use super::enrol::{self, Enrolment};
 use super::hooks::Hooks;
 use super::lease;
-use super::reader::Reader;
+use super::reader::{Read, Reader};
 use super::recorder::Recorder;
 use super::registry::Registry;
-use super::store::{AgentsStore, Opening, SessionOpen};
+use super::store::{Admitted, AgentsStore};
 
 /// What a door is made of.
 #[derive(Debug)]
 pub struct DoorConfig {
-    /// This start of this process.
-    pub gateway: GatewayId,
     /// For which authority it speaks.
     pub authority: AuthorityId,
     /// The key that signs desired states, told to hosts that enrol.
@@ -83,7 +82,11 @@ pub fn start<S: AgentsStore>(
     let (held, lease) = watch::channel(false);
     // The lease outlives the drain: the last goodbyes are written under it.
     let recorded = Shutdown::new();
-    background(tasks, "agents lease", lease::run(store.clone(), held, recorded.clone()));
+    let leasing = lease::run(store.clone(), held, recorded.clone());
+    tasks.critical("agents lease", async move {
+        leasing.await;
+        Ok::<_, Infallible>(())
+    });
     let recording =
         recorder.clone().run(store.clone(), registry.clone(), bell.clone(), lease, tasks.shutdown().clone());
     tasks.critical("agents recorder", async move {
@@ -98,12 +101,10 @@ pub fn start<S: AgentsStore>(
         store,
         answers,
         bell,
-        gateway: config.gateway,
         renderer_key: config.renderer_key,
         gateways: config.session.gateways.clone(),
     };
     let context = Context {
-        gateway: config.gateway,
         session: config.session,
         registry: registry.clone(),
         recorder,
@@ -128,13 +129,13 @@ pub fn start<S: AgentsStore>(
     AgentsDoor { registry }
 }
 
-fn serve_opens<S: AgentsStore>(store: S, tasks: &Tasks) -> Asker<SessionOpen, Option<Opening>> {
-    let (asker, serving) = Asker::new(move |opens: Vec<SessionOpen>| {
+fn serve_opens<S: AgentsStore>(store: S, tasks: &Tasks) -> Asker<Opening, Option<Admitted>> {
+    let (asker, serving) = Asker::new(move |openings: Vec<Opening>| {
         let store = store.clone();
         async move {
-            let count = opens.len();
-            match store.open_sessions(opens).await {
-                Ok(openings) => openings.into_iter().map(Some).collect(),
+            let count = openings.len();
+            match store.open_sessions(openings).await {
+                Ok(opened) => opened.into_iter().map(Some).collect(),
                 Err(error) => {
                     tracing::warn!(error = %Chain(&error), "sessions cannot be opened; agents come back");
                     vec![None; count]
@@ -146,10 +147,7 @@ fn serve_opens<S: AgentsStore>(store: S, tasks: &Tasks) -> Asker<SessionOpen, Op
     asker
 }
 
-fn serve_wants<S: AgentsStore>(
-    reader: Arc<Reader<S>>,
-    tasks: &Tasks,
-) -> Asker<(HostId, holdfast_session::gateway::Want), holdfast_session::gateway::Answer> {
+fn serve_wants<S: AgentsStore>(reader: Arc<Reader<S>>, tasks: &Tasks) -> Asker<(HostId, Want), Read> {
     let (asker, serving) = Asker::new(move |questions| Arc::clone(&reader).answer(questions));
     background(tasks, "agents reader", serving);
     asker

@@ -5,27 +5,25 @@
 //! - Gateways write requests and observations only; the renderer decides.
 
 use std::error::Error as StdError;
-use std::net::IpAddr;
 
-use holdfast_events::{CloseReason, Fault};
-use holdfast_identity::{TokenHash, VerifyingKey};
+use holdfast_identity::VerifyingKey;
 use holdfast_model::desired::{Component, Stamp};
 use holdfast_model::digest::Digest;
-use holdfast_model::ids::{EventId, GatewayId, HostId};
-use holdfast_model::name::Name;
-use holdfast_model::numbers::{SessionEpoch, UpdateSeq, Version};
+use holdfast_model::ids::{EventId, HostId};
+use holdfast_model::numbers::{AuthorityEpoch, SessionEpoch};
 use holdfast_model::policy::Body;
 use holdfast_model::statement::Authority;
-use holdfast_wire::message::{OutcomeReport, SignatureBytes};
-use uuid::Uuid;
+use holdfast_store::request::{Enrolment, RequestAnswer, TokenRefusal};
+use holdfast_store::session::{Fact, FactsRecorded, HostNewest, Opening};
+use holdfast_wire::message::SignatureBytes;
 
 /// The authority, as the agents' door sees it.
 pub trait AgentsStore: Clone + Send + Sync + 'static {
     /// Why it did not do what it was asked. The door retries and serves on; it does not tell kinds apart.
     type Error: StdError + Send + Sync + 'static;
 
-    /// Issues a session_epoch to each host that may have a session, in the order of `opens`.
-    fn open_sessions(&self, opens: Vec<SessionOpen>) -> impl Future<Output = Result<Vec<Opening>, Self::Error>> + Send;
+    /// Issues a session_epoch to each host that may have a session, in the order of `openings`.
+    fn open_sessions(&self, openings: Vec<Opening>) -> impl Future<Output = Result<Vec<Admitted>, Self::Error>> + Send;
 
     /// The current desired states of these, each from one row; what was never rendered is left out.
     fn load_desired(
@@ -39,18 +37,21 @@ pub trait AgentsStore: Clone + Send + Sync + 'static {
         digests: Vec<(Component, Digest)>,
     ) -> impl Future<Output = Result<Vec<(Digest, StoredBody)>, Self::Error>> + Send;
 
-    /// The newest session_epoch and versions of each of these hosts, by one query.
-    fn compare(&self, hosts: Vec<HostId>) -> impl Future<Output = Result<Vec<HostLatest>, Self::Error>> + Send;
+    /// The newest session and versions of each of these hosts, by one query.
+    fn compare(&self, hosts: Vec<HostId>) -> impl Future<Output = Result<Vec<HostNewest>, Self::Error>> + Send;
 
-    /// Records facts in order, in one transaction with the events that they are. Says which hosts have a newer session than the facts name:
-    /// what those said was left out. Recording the same facts again changes nothing.
-    fn record(&self, facts: Vec<Fact>) -> impl Future<Output = Result<Vec<HostId>, Self::Error>> + Send;
+    /// Records facts in one transaction with the events that they are, and says whose session is no longer theirs: what those said was left
+    /// out. Recording the same facts again changes nothing.
+    fn record(&self, facts: Vec<Fact>) -> impl Future<Output = Result<FactsRecorded, Self::Error>> + Send;
+
+    /// The authority that this door speaks for.
+    fn load_authority(&self) -> impl Future<Output = Result<Authority, Self::Error>> + Send;
 
     /// Uses a token once and leaves a request for the renderer.
     fn request_enrolment(
         &self,
-        demand: EnrolDemand,
-    ) -> impl Future<Output = Result<Result<EventId, TokenRefusal>, Self::Error>> + Send;
+        enrolment: Enrolment,
+    ) -> impl Future<Output = Result<Result<(EventId, HostId), TokenRefusal>, Self::Error>> + Send;
 
     /// Leaves a request for another certificate of an enrolled host.
     fn request_certificate(
@@ -59,7 +60,7 @@ pub trait AgentsStore: Clone + Send + Sync + 'static {
         csr: Vec<u8>,
     ) -> impl Future<Output = Result<EventId, Self::Error>> + Send;
 
-    /// How these requests were answered; those that still wait are left out.
+    /// How far requests are.
     fn load_answers(
         &self,
         requests: Vec<EventId>,
@@ -72,26 +73,11 @@ pub trait AgentsStore: Clone + Send + Sync + 'static {
     fn release_lease(&self) -> impl Future<Output = Result<(), Self::Error>> + Send;
 }
 
-/// A session that wants to begin.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct SessionOpen {
-    /// Whose, as its certificate proved.
-    pub host: HostId,
-    /// The serial of that certificate, big-endian.
-    pub certificate_serial: Vec<u8>,
-    /// Who will hold it.
-    pub gateway: GatewayId,
-    /// What the agent says of its build.
-    pub agent_version: String,
-    /// The host's boot.
-    pub boot_id: Uuid,
-}
-
 /// Whether a session may begin.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Opening {
+pub enum Admitted {
     /// It may.
-    Opened {
+    Session {
         /// Its number.
         session_epoch: SessionEpoch,
         /// For whom the gateway speaks.
@@ -101,8 +87,8 @@ pub enum Opening {
     },
     /// No such host is enrolled.
     HostUnknown,
-    /// The certificate is no longer good.
-    Revoked,
+    /// The certificate is none of this host's.
+    CertificateUnknown,
 }
 
 /// One current desired state.
@@ -116,6 +102,8 @@ pub struct DesiredRow {
     pub stamp: Stamp,
     /// The renderer's signature.
     pub signature: SignatureBytes,
+    /// The life of the authority that the signature names.
+    pub authority_epoch: AuthorityEpoch,
 }
 
 /// A body as it is kept.
@@ -125,104 +113,4 @@ pub enum StoredBody {
     Policy(Body),
     /// Any other component, whole.
     Whole(Vec<u8>),
-}
-
-/// What the authority holds of a host, for a compare.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct HostLatest {
-    /// Whose.
-    pub host: HostId,
-    /// The newest session that was ever opened.
-    pub session_epoch: SessionEpoch,
-    /// The newest version of each component that was rendered.
-    pub versions: Vec<(Component, Version)>,
-}
-
-/// Something that was seen in a session.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Fact {
-    /// Whose.
-    pub host: HostId,
-    /// In which session.
-    pub session_epoch: SessionEpoch,
-    /// What.
-    pub seen: Seen,
-}
-
-/// What was seen.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Seen {
-    /// The host was heard.
-    Heard,
-    /// An outcome that counts, its signature verified.
-    Outcome(Box<OutcomeReport>),
-    /// A whole state was written.
-    SnapshotSent {
-        /// Which part.
-        component: Component,
-        /// Which content.
-        stamp: Stamp,
-        /// As which update.
-        update_seq: UpdateSeq,
-    },
-    /// The peer broke the protocol.
-    Fault {
-        /// How.
-        fault: Fault,
-        /// About which update, if about one.
-        update_seq: Option<UpdateSeq>,
-    },
-    /// The host says that it has these addresses: a request, if they are others than before.
-    Addresses(Vec<IpAddr>),
-    /// The session is over.
-    Closed(CloseReason),
-}
-
-/// A machine that wants to be a host.
-#[derive(Clone, Debug)]
-pub struct EnrolDemand {
-    /// What it showed.
-    pub token: TokenHash,
-    /// Who carries it.
-    pub gateway: GatewayId,
-    /// The name that it asks for.
-    pub name: Name,
-    /// The addresses that it says it has.
-    pub addresses: Vec<IpAddr>,
-    /// The key of its outcomes.
-    pub outcome_key: VerifyingKey,
-    /// Its certificate request, DER.
-    pub csr: Vec<u8>,
-}
-
-/// Why a token was not taken. One answer for all would be safer against guessing, but 256 bits need no such help and operators need the reason.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum TokenRefusal {
-    /// No such token.
-    Unknown,
-    /// Its time is over.
-    Expired,
-    /// It was taken back.
-    Revoked,
-    /// It was used as often as it may be.
-    Spent,
-}
-
-/// How the renderer answered a request.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum RequestAnswer {
-    /// A certificate.
-    Granted {
-        /// For whom.
-        host: HostId,
-        /// Under which authority.
-        authority: Authority,
-        /// The certificate and those above it, PEM.
-        certificate_chain: String,
-    },
-    /// No certificate.
-    Refused {
-        /// Why, as a stable word.
-        reason: String,
-    },
 }

@@ -16,7 +16,7 @@ use holdfast_identity::{
 };
 use holdfast_model::address::Interval;
 use holdfast_model::desired::{Component, Stamp};
-use holdfast_model::ids::{AuthorityId, GatewayId, HostId};
+use holdfast_model::ids::{AuthorityId, HostId};
 use holdfast_model::interval_set::IntervalSet;
 use holdfast_model::numbers::{AuthorityEpoch, LeaseTerm, Version};
 use holdfast_model::policy::{
@@ -29,6 +29,8 @@ use holdfast_session::agent::{
 };
 use holdfast_session::gateway::Config as SessionConfig;
 use holdfast_session::time::Instant;
+use holdfast_store::session::{Fact, Seen};
+use holdfast_store::token::TokenHash;
 use holdfast_wire::code::RefusalCode;
 use holdfast_wire::decode;
 use holdfast_wire::echo::{ECHO_BYTES, MAGIC};
@@ -48,8 +50,9 @@ use tokio_rustls::client::TlsStream;
 use uuid::Uuid;
 
 use super::memory::Memory;
-use super::store::{Fact, Seen};
 use super::{AgentsDoor, DoorConfig, Hooks, start};
+
+mod postgres;
 
 const DEADLINE: Duration = Duration::from_secs(20);
 
@@ -112,7 +115,7 @@ async fn a_failure_is_recorded_and_answered_by_one_snapshot() {
     estate.hint(agent.host, stamp.version).await;
     agent.converge(5).await;
     assert_eq!((agent.last().form, agent.last().stamp), ("snapshot", stamp));
-    let failed = |seen: &Seen| matches!(seen, Seen::Outcome(report) if report.kind == OutcomeKind::Failed);
+    let failed = |seen: &Seen| matches!(seen, Seen::Outcome(report) if report.outcome.kind == OutcomeKind::Failed);
     let facts = estate.facts_until(|facts| count(facts, |seen| matches!(seen, Seen::Outcome(_))) == 6).await;
     assert_eq!(count(&facts, failed), 1);
 }
@@ -225,7 +228,7 @@ async fn stalled_strangers_do_not_keep_an_honest_agent_out() {
 async fn a_host_enrols_with_a_token_and_opens_a_session_with_what_it_got() {
     let estate = Estate::start().await;
     let token = Token::generate(TokenKind::Enrol).unwrap();
-    estate.memory.allow_token(token.hash(), 1);
+    estate.memory.allow_token(TokenHash(*token.hash().as_bytes()), 1);
     let (leaf, outcome) = (LeafKey::generate().unwrap(), Arc::new(SigningKey::generate().unwrap()));
     let request = mk_enrolment(token.reveal(), &leaf, &outcome);
     let client = Client::new(tls::enrolment(estate.ca.pin()).unwrap());
@@ -258,7 +261,7 @@ async fn a_host_enrols_with_a_token_and_opens_a_session_with_what_it_got() {
 async fn a_bad_enrolment_is_a_typed_problem_and_costs_no_use_of_the_token() {
     let estate = Estate::start().await;
     let token = Token::generate(TokenKind::Enrol).unwrap();
-    estate.memory.allow_token(token.hash(), 1);
+    estate.memory.allow_token(TokenHash(*token.hash().as_bytes()), 1);
     let (leaf, outcome) = (LeafKey::generate().unwrap(), SigningKey::generate().unwrap());
     let client = Client::new(tls::enrolment(estate.ca.pin()).unwrap());
     let good = mk_enrolment(token.reveal(), &leaf, &outcome);
@@ -309,14 +312,14 @@ async fn an_altered_body_and_a_swapped_host_are_refused_by_the_agent() {
         holdfast_model::condition::Reason::BadSignature,
     ]) {
         let mut agent = estate.connect(host.clone()).await;
-        let refused = |seen: &Seen| {
-            matches!(seen, Seen::Outcome(report)
-                if report.component == Component::Policy && report.conditions.iter().any(|c| c.reason == reason))
+        let refused = |fact: &&Fact| {
+            matches!(&fact.seen, Seen::Outcome(report)
+                if report.outcome.host == host.id
+                    && report.outcome.component == Component::Policy
+                    && report.reason == reason)
         };
         tokio::select! {
-            _ = estate.facts_until(|facts| {
-                facts.iter().filter(|fact| fact.host == host.id && refused(&fact.seen)).count() == 2
-            }) => {}
+            _ = estate.facts_until(|facts| facts.iter().filter(refused).count() == 2) => {}
             () = agent.until(|_| false) => {}
         }
         assert_eq!(agent.policy, Body::default(), "nothing of it was applied");
@@ -361,7 +364,6 @@ impl Estate {
         let (wakes, woken) = mpsc::channel(16);
         let (bell, rung) = mpsc::channel(1_024);
         let config = DoorConfig {
-            gateway: GatewayId::new(Uuid::from_u128(1)),
             authority: authority.id,
             renderer_key: memory.renderer_key(),
             session: SessionConfig::standard(vec![address.to_string()]),
@@ -490,6 +492,10 @@ struct Agent {
 
 impl Agent {
     fn new(stream: TlsStream<TcpStream>, host: HostId, keys: FileKeys) -> Self {
+        Self::with_authority(stream, host, keys, mk_authority())
+    }
+
+    fn with_authority(stream: TlsStream<TcpStream>, host: HostId, keys: FileKeys, pinned: Authority) -> Self {
         let inventory = Inventory { addresses: vec![[10, 0, 0, 7].into()], ..Inventory::default() };
         let hello = Hello {
             protocols: SPOKEN,
@@ -499,7 +505,7 @@ impl Agent {
             capabilities: vec![],
             inventory,
         };
-        let config = Config { host, hello, pinned: mk_authority() };
+        let config = Config { host, hello, pinned };
         Self {
             host,
             stream,
@@ -522,6 +528,12 @@ impl Agent {
     async fn converge(&mut self, updates: usize) {
         self.until(|agent| agent.taken.len() >= updates).await;
         assert_eq!(self.taken.len(), updates);
+    }
+
+    /// Keeps the session going for a while.
+    async fn idle(&mut self, wait: Duration) {
+        let until = tokio::time::Instant::now() + wait;
+        self.until(|_| tokio::time::Instant::now() >= until).await;
     }
 
     async fn closed(&mut self) -> CloseCause {

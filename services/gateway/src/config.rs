@@ -1,0 +1,136 @@
+//! The settings of the gateway.
+//!
+//! - Each door has its own database role and its own folder of keys, also where one process serves both.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use holdfast_runtime::config::{COMMON, Config, Key, Secret, Span};
+use holdfast_runtime::log::LogFormat;
+use serde::{Deserialize, Serialize};
+
+/// Which doors this process opens.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Doors {
+    /// Sessions and enrolment.
+    Agents,
+    /// The API of operators.
+    Operators,
+    /// One process for both.
+    #[default]
+    Both,
+}
+
+impl Doors {
+    /// Whether agents are let in.
+    #[must_use]
+    pub const fn has_agents(self) -> bool {
+        matches!(self, Self::Agents | Self::Both)
+    }
+
+    /// Whether operators are let in.
+    #[must_use]
+    pub const fn has_operators(self) -> bool {
+        matches!(self, Self::Operators | Self::Both)
+    }
+}
+
+/// The settings of the gateway.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct GatewayConfig {
+    /// Which log lines are written.
+    #[serde(default = "default_log")]
+    pub log: String,
+    /// How they look.
+    pub log_format: Option<LogFormat>,
+    /// Where health and metrics are served.
+    #[serde(default = "default_admin_listen")]
+    pub admin_listen: SocketAddr,
+    /// Which doors are opened.
+    #[serde(default)]
+    pub doors: Doors,
+    /// Where NATS is.
+    pub nats_url: String,
+    /// Where the agents' door is.
+    #[serde(default = "default_agents_listen")]
+    pub agents_listen: SocketAddr,
+    /// The database, in the role of the agents' door.
+    pub agents_database_url: Option<Secret>,
+    /// The folder with the keys and certificates of the agents' door.
+    pub agents_identity: Option<PathBuf>,
+    /// Where agents may dial, this gateway and others, as `host:port` with commas.
+    #[serde(default)]
+    pub agents_gateways: String,
+    /// How often agents and gateway say that they are there.
+    #[serde(default = "default_liveness_interval")]
+    pub agents_liveness_interval: Span,
+    /// Where the operators' door is.
+    #[serde(default = "default_operators_listen")]
+    pub operators_listen: SocketAddr,
+    /// The database, in the role of the operators' door.
+    pub operators_database_url: Option<Secret>,
+    /// The folder with the keys and certificates of the operators' door.
+    pub operators_identity: Option<PathBuf>,
+}
+
+impl GatewayConfig {
+    /// The list of gateways that agents are told.
+    #[must_use]
+    pub fn gateways(&self) -> Vec<String> {
+        self.agents_gateways.split(',').map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned).collect()
+    }
+}
+
+fn default_log() -> String {
+    "info".to_owned()
+}
+
+fn default_admin_listen() -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], 7090))
+}
+
+fn default_agents_listen() -> SocketAddr {
+    SocketAddr::from(([0, 0, 0, 0], 7443))
+}
+
+fn default_operators_listen() -> SocketAddr {
+    SocketAddr::from(([0, 0, 0, 0], 7080))
+}
+
+const fn default_liveness_interval() -> Span {
+    Span::from_secs(15)
+}
+
+impl Config for GatewayConfig {
+    const SERVICE: &'static str = "gateway";
+    const KEYS: &'static [&'static [Key]] = &[
+        COMMON,
+        &[
+            Key::plain("doors", "Which doors are opened: `agents`, `operators` or `both`"),
+            Key::plain("nats-url", "Where NATS is, such as `tls://nats:4222`"),
+        ],
+        &[
+            Key::plain("agents-listen", "Where the agents' door is (sessions and enrolment, TLS)"),
+            Key::secret("agents-database-url", "The database, in the role of the agents' door"),
+            Key::plain("agents-identity", "The folder with the keys and certificates of the agents' door"),
+            Key::plain("agents-gateways", "Where agents may dial, as host:port with commas"),
+            Key::plain("agents-liveness-interval", "How often agents and gateway say that they are there"),
+        ],
+        &[
+            Key::plain("operators-listen", "Where the operators' door is (HTTPS)"),
+            Key::secret("operators-database-url", "The database, in the role of the operators' door"),
+            Key::plain("operators-identity", "The folder with the keys and certificates of the operators' door"),
+        ],
+    ];
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_setting_is_described() {
+        assert_eq!(holdfast_runtime::config::undescribed::<GatewayConfig>(), Vec::<String>::new());
+    }
+}

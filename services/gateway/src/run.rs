@@ -1,0 +1,270 @@
+//! The process: settings to doors.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdfast_bus::{Bus, BusConfig, BusError, HintListener, Wake};
+use holdfast_events::Hint;
+use holdfast_identity::tls::{self, ServerTls, agents_door, mutual};
+use holdfast_identity::{CertificateName, Credential, TrustRoots, VerifyingKey, credential, files, name};
+use holdfast_model::ids::{AuthorityId, GatewayId};
+use holdfast_runtime::config::{Loaded, Secret};
+use holdfast_runtime::log::LogFormat;
+use holdfast_runtime::process::{self, DRAIN_GRACE, Process};
+use holdfast_runtime::{Build, Chain, Exit, Tasks, exit, tasks};
+use holdfast_store::{ConfigError, Store, StoreConfig};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use uuid::Uuid;
+
+use crate::agents::{self, DoorConfig, Hooks, PgAgents};
+use crate::bell::bell;
+use crate::config::GatewayConfig;
+
+/// Who this is.
+pub const BUILD: Build =
+    Build { service: "gateway", version: env!("CARGO_PKG_VERSION"), commit: option_env!("HOLDFAST_COMMIT") };
+
+/// Role in Postgres and user of NATS of the agents' door.
+const AGENTS_ROLE: &str = "holdfast_gateway_agents";
+/// The subjects that the agents' door listens to.
+const AGENTS_SUBJECTS: [(&str, &str); 2] = [("host", "holdfast.hint.host"), ("answer", "holdfast.hint.answer")];
+/// Wakes that wait for the door; more become one compare.
+const WAKES_MAX: usize = 1_024;
+/// How often the database is asked for a sign of life.
+const DATABASE_CHECK: Duration = Duration::from_secs(5);
+
+/// Why the process did not start, or ended.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Logs, signals, metrics or the admin listener.
+    #[error("the process cannot be started")]
+    Process(#[from] process::Error),
+    /// A setting that an open door needs.
+    #[error("`{key}` is needed for this door")]
+    Missing {
+        /// Its name.
+        key: &'static str,
+    },
+    /// The address of the database.
+    #[error("the database's address cannot be used")]
+    Database(#[from] ConfigError),
+    /// A certificate or its key.
+    #[error("the certificates of {folder} cannot be used")]
+    Credential {
+        /// The folder.
+        folder: PathBuf,
+        /// What is wrong.
+        #[source]
+        source: credential::Error,
+    },
+    /// The own certificate does not say whose it is.
+    #[error("the certificate of the agents' door names no authority")]
+    Name(#[from] name::Error),
+    /// A file.
+    #[error("a file cannot be read")]
+    File(#[from] files::Error),
+    /// The renderer's public key.
+    #[error("{path} holds no public key")]
+    Key {
+        /// The file.
+        path: PathBuf,
+    },
+    /// TLS.
+    #[error("TLS cannot be set up")]
+    Tls(#[from] tls::Error),
+    /// NATS.
+    #[error("the bus cannot be set up")]
+    Bus(#[from] BusError),
+    /// The address of a door.
+    #[error("cannot listen at {address}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// Why not.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The database is another authority's than the certificates.
+    #[error("the database belongs to {found}, the certificates to {wanted}")]
+    Authority {
+        /// Whose the certificates are.
+        wanted: AuthorityId,
+        /// Whose the database is.
+        found: AuthorityId,
+    },
+    /// What tests make this gateway do wrong is no list of hosts.
+    #[cfg(feature = "test-hooks")]
+    #[error("the test hooks cannot be read")]
+    Hooks(#[from] holdfast_model::ids::IdError),
+    /// This build has no door for operators yet.
+    #[error("this build has no door for operators: run it with `--doors agents`")]
+    NoOperatorsDoor,
+    /// A task ended that must not.
+    #[error("the process cannot go on")]
+    Tasks(#[from] tasks::Error),
+}
+
+impl exit::Fatal for Error {
+    fn exit(&self) -> Exit {
+        match self {
+            Self::Process(error) => error.exit(),
+            Self::Tasks(error) => error.exit(),
+            Self::Bus(_) => Exit::Unavailable,
+            Self::Missing { .. }
+            | Self::Database(_)
+            | Self::Credential { .. }
+            | Self::Name(_)
+            | Self::File(_)
+            | Self::Key { .. }
+            | Self::Tls(_)
+            | Self::Listen { .. }
+            | Self::NoOperatorsDoor
+            | Self::Authority { .. } => Exit::Config,
+            #[cfg(feature = "test-hooks")]
+            Self::Hooks(_) => Exit::Config,
+        }
+    }
+}
+
+/// Runs until asked to end.
+///
+/// # Errors
+/// [`Error`] says why it did not start or could not go on.
+pub async fn run(loaded: Loaded<GatewayConfig>) -> Result<(), Error> {
+    let config = loaded.config;
+    let log_format = config.log_format.unwrap_or_else(LogFormat::of_terminal);
+    let process = Process::start(BUILD, &config.log, log_format, Some(config.admin_listen)).await?;
+    let gateway = GatewayId::new(Uuid::now_v7());
+    if config.doors.has_operators() {
+        return Err(Error::NoOperatorsDoor);
+    }
+    if config.doors.has_agents() {
+        start_agents(&config, gateway, &process).await?;
+    }
+    process.finish(DRAIN_GRACE).await?;
+    Ok(())
+}
+
+async fn start_agents(config: &GatewayConfig, gateway: GatewayId, process: &Process) -> Result<(), Error> {
+    let folder = config.agents_identity.as_deref().ok_or(Error::Missing { key: "agents-identity" })?;
+    let identity = Identity::load(folder, "gateway-agents", AGENTS_ROLE)?;
+    let name = format!("holdfast-gateway {gateway}");
+    let store = open_store(config.agents_database_url.as_ref(), "agents-database-url", &name)?;
+    watch_store(&store, process);
+    check_authority(&store, identity.authority).await?;
+
+    let tls = Some(mutual(&identity.client, &identity.roots)?);
+    let bus = Bus::connect(BusConfig { url: config.nats_url.clone(), name, user: AGENTS_ROLE.to_owned(), tls }).await?;
+    let (rings, ringing) = bell(bus.clone());
+    background(&process.tasks, "bell", ringing);
+    let wakes = listen(&bus, gateway, &process.tasks);
+
+    let mut session = holdfast_session::gateway::Config::standard(config.gateways());
+    session.liveness_interval = config.agents_liveness_interval.duration();
+    let door = DoorConfig {
+        authority: identity.authority,
+        renderer_key: identity.renderer_key,
+        session,
+        tls: Arc::new(ServerTls::new(agents_door(&identity.server, &identity.roots)?)),
+        seed: gateway.uuid().as_u64_pair().1,
+        hooks: hooks()?,
+    };
+    let address = config.agents_listen;
+    let listener = TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })?;
+    agents::start(door, PgAgents::new(store, gateway), listener, wakes, rings, &process.tasks);
+    tracing::info!(%gateway, %address, "the agents' door is open");
+    Ok(())
+}
+
+#[cfg(feature = "test-hooks")]
+fn hooks() -> Result<Hooks, Error> {
+    let hooks = Hooks::of_environment()?;
+    tracing::warn!(?hooks, "this build does wrong on purpose where tests ask it to");
+    Ok(hooks)
+}
+
+#[cfg(not(feature = "test-hooks"))]
+#[expect(clippy::unnecessary_wraps, reason = "one signature with and without the feature")]
+fn hooks() -> Result<Hooks, Error> {
+    Ok(Hooks::default())
+}
+
+fn open_store(url: Option<&Secret>, key: &'static str, application: &str) -> Result<Store, Error> {
+    let url = url.ok_or(Error::Missing { key })?;
+    Ok(Store::connect_lazily(&StoreConfig::from_url(url.reveal(), application)?))
+}
+
+/// A database of another authority is refused; one that is away is waited for by those who need it.
+async fn check_authority(store: &Store, wanted: AuthorityId) -> Result<(), Error> {
+    match store.load_authority().await {
+        Ok(authority) if authority.id != wanted => Err(Error::Authority { wanted, found: authority.id }),
+        Ok(_) => Ok(()),
+        Err(error) => {
+            tracing::warn!(error = %Chain(&error), "the database cannot be asked yet");
+            Ok(())
+        }
+    }
+}
+
+/// Turns the state of the database into readiness.
+fn watch_store(store: &Store, process: &Process) {
+    let (store, check) = (store.clone(), process.health.register("database", Some(3 * DATABASE_CHECK)));
+    background(&process.tasks, "database check", async move {
+        loop {
+            match store.ping().await {
+                Ok(()) => check.ok(),
+                Err(error) => check.fail(Chain(&error).to_string()),
+            }
+            tokio::time::sleep(DATABASE_CHECK).await;
+        }
+    });
+}
+
+/// Listens to the hints of the agents' door, each subject by a consumer of this start's own.
+fn listen(bus: &Bus, gateway: GatewayId, tasks: &Tasks) -> mpsc::Receiver<Wake> {
+    let (wakes, woken) = mpsc::channel(WAKES_MAX);
+    for (word, subject) in AGENTS_SUBJECTS {
+        debug_assert!(Hint::SUBJECTS.contains(&subject), "a subject of a hint");
+        let consumer = format!("gw-{}-{word}", gateway.uuid().simple());
+        background(tasks, "hints", HintListener::new(bus.clone(), consumer, subject, wakes.clone()).run());
+    }
+    woken
+}
+
+/// A task that serves the doors and ends with them.
+fn background(tasks: &Tasks, name: &'static str, work: impl Future<Output = ()> + Send + 'static) {
+    tasks.background(name, async move {
+        work.await;
+        Ok::<_, Infallible>(())
+    });
+}
+
+/// What the folder of one door holds.
+struct Identity {
+    roots: TrustRoots,
+    server: Credential,
+    client: Credential,
+    renderer_key: VerifyingKey,
+    authority: AuthorityId,
+}
+
+impl Identity {
+    fn load(folder: &Path, server: &str, client: &str) -> Result<Self, Error> {
+        let credential = |source| Error::Credential { folder: folder.to_owned(), source };
+        let server = Credential::load_named(folder, server).map_err(credential)?;
+        let path = folder.join("desired-signing.pub");
+        let text = files::read(&path)?;
+        let key = std::str::from_utf8(&text).ok().and_then(|text| text.trim().parse().ok());
+        Ok(Self {
+            roots: TrustRoots::load(&folder.join("ca.pem")).map_err(credential)?,
+            client: Credential::load_named(folder, client).map_err(credential)?,
+            renderer_key: key.ok_or(Error::Key { path })?,
+            authority: CertificateName::of(server.leaf())?.authority(),
+            server,
+        })
+    }
+}
