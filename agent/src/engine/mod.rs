@@ -128,6 +128,8 @@ impl<K: Kernel, S: Store> Engine<K, S> {
             Loaded::Unusable if self.kernel.holds_table()? => Ok(Started::LeftAlone),
             Loaded::Unusable => self.start_fresh(),
             Loaded::Found { good, candidate } => {
+                // Held before the kernel is asked: if it does not answer now, the repair knows what to bring back.
+                self.held = good.map(|entry| self.lay_out(entry));
                 if let Some(entry) = candidate {
                     let held = self.lay_out(entry);
                     if self.kernel.check(&held.ruleset)?.is_none() {
@@ -137,11 +139,8 @@ impl<K: Kernel, S: Store> Engine<K, S> {
                     }
                     self.store.settle_failed()?;
                 }
-                let Some(entry) = good else { return self.start_fresh() };
-                let held = self.lay_out(entry);
-                let differs = self.kernel.check(&held.ruleset)?.is_some();
-                self.held = Some(held);
-                if differs {
+                let Some(held) = &self.held else { return self.start_fresh() };
+                if self.kernel.check(&held.ruleset)?.is_some() {
                     self.put_back()?;
                     return Ok(Started::Restored);
                 }

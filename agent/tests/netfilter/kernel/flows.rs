@@ -2,6 +2,7 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -9,10 +10,11 @@ use holdfast_agent::engine::{Attempt, Depth, Kernel};
 use holdfast_agent::nft::{Netfilter, TableOwner};
 use holdfast_agent::plan::{Kept, Ruleset, layout};
 use holdfast_model::policy::{Body, Chain, Mode, Peers};
+use nix::sys::socket::{setsockopt, sockopt};
 
 use crate::support::bodies::{allow, deny, set, set_key, tcp, udp};
 use crate::support::namespace::Namespace;
-use crate::support::output_of;
+use crate::support::{load_nft, output_of};
 
 const HOST: &str = "10.77.0.1";
 const KEPT_PEER: &str = "10.77.0.2";
@@ -45,6 +47,7 @@ fn ingress_of(peers: &[&str]) -> Body {
 struct Applied {
     namespace: Arc<Namespace>,
     held: Mutex<Ruleset>,
+    kept: Kept,
 }
 
 thread_local! {
@@ -53,7 +56,12 @@ thread_local! {
 
 impl Applied {
     fn new(namespace: Namespace, body: &Body) -> Self {
-        let ruleset = layout(body, &Kept::default());
+        Self::with_uplinks(namespace, body, &[])
+    }
+
+    fn with_uplinks(namespace: Namespace, body: &Body, uplinks: &[&str]) -> Self {
+        let kept = Kept { uplinks: uplinks.iter().map(|name| (*name).to_owned()).collect(), ..Kept::default() };
+        let ruleset = layout(body, &kept);
         let (namespace, target) = (Arc::new(namespace), ruleset.clone());
         namespace.run(move || {
             KERNEL.with_borrow_mut(|kernel| {
@@ -61,16 +69,29 @@ impl Applied {
                 assert!(matches!(kernel.apply(None, &target, Depth::Whole), Attempt::Holds));
             });
         });
-        Self { namespace, held: Mutex::new(ruleset) }
+        Self { namespace, held: Mutex::new(ruleset), kept }
     }
 
     fn change(&self, body: &Body) {
-        let target = layout(body, &Kept::default());
+        let target = layout(body, &self.kept);
         let base = std::mem::replace(&mut *self.held.lock().unwrap(), target.clone());
         self.namespace.run(move || {
             KERNEL.with_borrow_mut(|kernel| {
                 let attempt = kernel.as_mut().unwrap().apply(Some(&base), &target, Depth::Changed);
                 assert!(matches!(attempt, Attempt::Holds), "{attempt:?}");
+            });
+        });
+    }
+
+    /// Puts the whole table in its own place, so many times.
+    fn replace(&self, body: &Body, times: u32) {
+        let target = layout(body, &self.kept);
+        self.namespace.run(move || {
+            KERNEL.with_borrow_mut(|kernel| {
+                for _ in 0..times {
+                    let attempt = kernel.as_mut().unwrap().apply(None, &target, Depth::Whole);
+                    assert!(matches!(attempt, Attempt::Holds), "{attempt:?}");
+                }
             });
         });
     }
@@ -91,7 +112,18 @@ struct Tcp(TcpStream, TcpStream);
 
 impl Tcp {
     fn open(server: &Namespace, client: &Namespace, from: &'static str, to: SocketAddr) -> Option<Self> {
-        let listener = server.run(move || TcpListener::bind(to).unwrap());
+        Self::open_by(server, client, to, from, to)
+    }
+
+    /// One that is asked for at another address than the one that listens.
+    fn open_by(
+        server: &Namespace,
+        client: &Namespace,
+        listens: SocketAddr,
+        from: &'static str,
+        to: SocketAddr,
+    ) -> Option<Self> {
+        let listener = server.run(move || TcpListener::bind(listens).unwrap());
         let near = client.run(move || connect(from, to)).ok()?;
         let (far, _) = server.run(move || listener.accept()).unwrap();
         for end in [&near, &far] {
@@ -253,4 +285,88 @@ fn path_errors_and_neighbours_pass_an_isolated_host() {
         assert_eq!(error, ErrorKind::ConnectionRefused, "{to}");
     }
     drop(far);
+}
+
+#[test]
+fn a_published_port_obeys_ingress_by_the_port_that_was_asked_for_and_a_container_obeys_egress() {
+    let (host, far) = world();
+    let container = host.container();
+    far.run(|| output_of("ip", &["route", "add", "10.88.0.0/24", "via", HOST]));
+    host.run(|| {
+        load_nft(
+            "table ip nat {
+              chain pre { type nat hook prerouting priority -100; tcp dport { 8080, 8081 } dnat to 10.88.0.2:80; }
+              chain post { type nat hook postrouting priority 100; oifname \"eth0\" masquerade; }
+            }",
+        );
+    });
+    let published = |peers: &[&str]| {
+        let rules = vec![allow(1, tcp(&[(8080, 8080)]), Peers::Set(set_key(1)))];
+        let egress = vec![allow(2, tcp(&[(9090, 9090)]), Peers::Set(set_key(1)))];
+        body(Mode::Enforced, isolated(rules), isolated(egress), peers)
+    };
+    let host = Applied::with_uplinks(host, &published(&[KEPT_PEER]), &["eth0"]);
+    let behind: SocketAddr = "10.88.0.2:80".parse().unwrap();
+    let through = |port| Tcp::open_by(&container, &far, behind, KEPT_PEER, host_port(port));
+    let mut open = through(8080).expect("published and allowed");
+    assert_eq!(open.passes(), (true, true));
+    assert!(through(8081).is_none(), "published, but not allowed");
+    assert!(Tcp::open(&container, &far, KEPT_PEER, behind).is_none(), "the container's own port is not allowed");
+    let out = |port| SocketAddr::new(KEPT_PEER.parse().unwrap(), port);
+    let mut outward = Tcp::open(&far, &container, "10.88.0.2", out(9090)).expect("egress allows it");
+    assert_eq!(outward.passes(), (true, true));
+    assert!(Tcp::open(&far, &container, "10.88.0.2", out(9091)).is_none());
+
+    host.change(&published(&[CUT_PEER]));
+
+    assert_eq!((open.passes(), outward.passes()), ((false, false), (false, false)));
+}
+
+#[test]
+fn replacing_the_table_lets_nothing_denied_through_and_drops_nothing_allowed() {
+    let (host, far) = world();
+    let rules = vec![allow(1, udp(&[(53, 53)]), Peers::Set(set_key(1)))];
+    let policy = body(Mode::Enforced, isolated(rules), isolated(Vec::new()), &[KEPT_PEER]);
+    let host = Applied::new(host, &policy);
+    let received = |port| host.namespace.run(move || UdpSocket::bind(host_port(port)).unwrap());
+    let (allowed, denied) = (received(53), received(54));
+    for socket in [&allowed, &denied] {
+        // Nothing is lost for want of room.
+        setsockopt(socket, sockopt::RcvBufForce, &(16 << 20)).unwrap();
+        socket.set_read_timeout(Some(WAIT)).unwrap();
+    }
+    let (stop, sent) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let sender = {
+        let (stop, sent) = (Arc::clone(&stop), Arc::clone(&sent));
+        let (to_allowed, to_denied) = far.run(|| {
+            let socket = |port| {
+                let socket = UdpSocket::bind((KEPT_PEER, 0)).unwrap();
+                socket.connect(host_port(port)).unwrap();
+                socket
+            };
+            (socket(53), socket(54))
+        });
+        std::thread::spawn(move || {
+            while !stop.load(Ordering::Relaxed) {
+                to_allowed.send(b"x").unwrap();
+                to_denied.send(b"x").unwrap();
+                sent.fetch_add(1, Ordering::Relaxed);
+                std::thread::sleep(Duration::from_micros(50));
+            }
+        })
+    };
+    let counter = std::thread::spawn(move || {
+        let mut count = 0_u64;
+        while allowed.recv(&mut [0; 8]).is_ok() {
+            count += 1;
+        }
+        count
+    });
+    host.replace(&policy, 60);
+    stop.store(true, Ordering::Relaxed);
+    sender.join().unwrap();
+    let sent = sent.load(Ordering::Relaxed);
+    assert!(sent > 500, "{sent}");
+    assert_eq!(counter.join().unwrap(), sent, "every allowed packet came");
+    assert!(denied.recv(&mut [0; 8]).is_err(), "no denied packet came");
 }

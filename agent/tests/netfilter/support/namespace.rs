@@ -53,6 +53,25 @@ impl Namespace {
         (first, second)
     }
 
+    /// One more behind this one, as a container is: `10.88.0.2`, which this one forwards for.
+    pub(crate) fn container(&self) -> Self {
+        let inner = Self::new();
+        let path = format!("/proc/{}/task/{}/ns/net", std::process::id(), inner.tid);
+        self.run(move || {
+            output_of("ip", &["link", "add", "inside0", "type", "veth", "peer", "name", "far0"]);
+            output_of("ip", &["link", "set", "far0", "netns", &path]);
+            output_of("ip", &["address", "add", "10.88.0.1/24", "dev", "inside0"]);
+            output_of("ip", &["link", "set", "inside0", "up"]);
+            std::fs::write("/proc/sys/net/ipv4/ip_forward", "1").expect("root may forward");
+        });
+        inner.run(|| {
+            output_of("ip", &["address", "add", "10.88.0.2/24", "dev", "far0"]);
+            output_of("ip", &["link", "set", "far0", "up"]);
+            output_of("ip", &["route", "add", "default", "via", "10.88.0.1"]);
+        });
+        inner
+    }
+
     /// Runs something inside and waits for it.
     pub(crate) fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
         let (done, result) = sync_channel(1);
