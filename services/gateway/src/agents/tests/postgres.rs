@@ -34,7 +34,13 @@ async fn a_host_enrols_gets_a_delta_and_is_recorded_in_postgres() {
     at.sql_until("SELECT count(*) FROM events WHERE kind = 'outcome.recorded'", "5\n").await;
     at.sql_until("SELECT count(*) FROM events WHERE kind = 'session.opened'", "1\n").await;
     at.sql_until("SELECT count(*) FROM presence WHERE session_epoch = 1", "1\n").await;
-    at.sql_until("SELECT count(*) FROM requests WHERE kind = 'addresses'", "1\n").await;
+    // The addresses of Hello are those of the enrolment: nothing to decide. Others are.
+    let requests = "SELECT count(*) FROM requests WHERE kind = 'addresses'";
+    assert_eq!(at.server.sql(requests), "0\n");
+    let addresses = vec![[10, 0, 0, 8].into()];
+    agent.machine.handle_inventory(Inventory { addresses, ..Inventory::default() });
+    agent.idle(Duration::from_millis(100)).await;
+    at.sql_until(requests, "1\n").await;
     assert_eq!(at.server.sql("SELECT count(*) FROM events WHERE kind = 'protocol.fault'"), "0\n");
 
     // The database goes and comes back: the session lives, a change made meanwhile arrives, the outcome is not lost.
