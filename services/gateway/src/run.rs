@@ -15,6 +15,7 @@ use holdfast_runtime::config::{Loaded, Secret};
 use holdfast_runtime::log::LogFormat;
 use holdfast_runtime::process::{self, DRAIN_GRACE, Process};
 use holdfast_runtime::{Build, Chain, Exit, Tasks, exit, tasks};
+use holdfast_session::limits::{LIVENESS_INTERVAL_MAX, LIVENESS_INTERVAL_MIN};
 use holdfast_store::{ConfigError, Store, StoreConfig};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -164,7 +165,9 @@ async fn start_agents(config: &GatewayConfig, gateway: GatewayId, process: &Proc
     let wakes = listen(&bus, gateway, &process.tasks);
 
     let mut session = holdfast_session::gateway::Config::standard(config.gateways());
-    session.liveness_interval = config.agents_liveness_interval.duration();
+    // What an agent would not take is not offered.
+    let interval = config.agents_liveness_interval.duration();
+    session.liveness_interval = interval.clamp(LIVENESS_INTERVAL_MIN, LIVENESS_INTERVAL_MAX);
     let door = DoorConfig {
         authority: identity.authority,
         renderer_key: identity.renderer_key,

@@ -27,7 +27,7 @@ pub const BATCH_MAX: usize = 1_000;
 /// Statements of one kind under way at once.
 pub const BATCHES_AT_ONCE_MAX: usize = 4;
 
-/// How long facts are gathered before they are written.
+/// How far apart writes of facts begin at least: what comes between goes together.
 pub const RECORD_GATHER: Duration = Duration::from_millis(3);
 /// How long signs of life are gathered when nothing else is to be written.
 pub const PRESENCE_GATHER: Duration = Duration::from_millis(250);

@@ -1,6 +1,6 @@
 //! Facts of many sessions, written together.
 //!
-//! - A fact waits 3 ms at most for others, then all go in one transaction; while one is under way the next gather.
+//! - The first fact after quiet goes at once; then writes begin 3 ms apart at least, and all that came between goes in one transaction.
 //! - Nothing is dropped while the database is away: facts wait, in memory that the sessions' own limits bound, and are tried again.
 //!   Presence alone coalesces: the latest word per host.
 //! - Nothing is written without the process's lease: another may have declared this one dead.
@@ -91,6 +91,7 @@ impl Recorder {
         mut lease: watch::Receiver<bool>,
         shutdown: Shutdown,
     ) {
+        let mut written_at = Instant::now();
         loop {
             let (facts, heard) = self.count();
             if facts == 0 {
@@ -99,8 +100,9 @@ impl Recorder {
                 }
                 tokio::select! {
                     () = self.shared.some.notified() => {
+                        // A sign of life wakes too, and waits for the others.
                         if self.count().0 > 0 {
-                            tokio::time::sleep(RECORD_GATHER).await;
+                            tokio::time::sleep_until(written_at + RECORD_GATHER).await;
                         }
                         continue;
                     }
@@ -116,6 +118,7 @@ impl Recorder {
                     return;
                 }
             }
+            written_at = Instant::now();
             let batch = self.waiting().take();
             write(&store, batch, &registry, &bell).await;
         }
