@@ -1,4 +1,4 @@
-//! Authored text to typed intent: documents of two dialects in YAML or JSON, and the estates that tests and the lab read.
+//! Authored text to typed intent and back: documents of two dialects in YAML or JSON, and the estates that tests and the lab read.
 //!
 //! - Pure: text and names go in, values come out; nothing here opens a file.
 //! - All faults of an input are found at once, each with its file, document, path and a rule name that never changes.
@@ -17,10 +17,12 @@ mod read;
 mod scalar;
 mod selector;
 mod tree;
+mod write;
 
 pub use address_list::{AddressListError, read_address_list};
 pub use fault::{Fault, Faults, RuleName};
 pub use read::{Source, read};
+pub use write::write;
 
 #[cfg(test)]
 mod tests;
