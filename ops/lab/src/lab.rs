@@ -208,10 +208,16 @@ impl Lab {
     ///
     /// # Errors
     /// [`Error::Lock`] and [`Error::Record`].
-    pub fn set_purpose(&mut self, estate: Option<PathBuf>, mode_command: Option<PathBuf>) -> Result<(), Error> {
+    pub fn set_purpose(
+        &mut self,
+        estate: Option<PathBuf>,
+        hosts_wanted: Option<usize>,
+        mode_command: Option<PathBuf>,
+    ) -> Result<(), Error> {
         let _lock = lock(&self.folder)?;
         self.record = Record::load(&self.folder)?;
         self.record.estate = estate;
+        self.record.hosts_wanted = hosts_wanted;
         self.record.mode_command = mode_command;
         self.record.save(&self.folder)?;
         Ok(())

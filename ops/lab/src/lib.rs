@@ -9,6 +9,7 @@
 
 pub mod agents;
 pub mod command;
+pub mod documents;
 pub mod flow;
 pub mod lab;
 pub mod netns;
@@ -18,5 +19,6 @@ pub mod plan;
 pub mod prober;
 pub mod publish;
 pub mod record;
+pub mod replicas;
 pub mod topology;
 pub mod verify;

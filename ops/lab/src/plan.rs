@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use holdfast_documents::estate::{Estate, State};
 use serde::{Deserialize, Serialize};
 
+use crate::replicas::{self, resize};
 use crate::verify::{Case, FindError, find, load};
 
 /// One host that the lab shall have.
@@ -52,6 +53,23 @@ pub enum Error {
         /// The folder.
         folder: PathBuf,
     },
+    /// The estate cannot be brought to that number of hosts.
+    #[error("{} cannot be brought to {hosts} hosts", .file.display())]
+    Resize {
+        /// The file.
+        file: PathBuf,
+        /// The number.
+        hosts: usize,
+        /// Why.
+        #[source]
+        source: replicas::Error,
+    },
+    /// A list of hosts has no roles to repeat.
+    #[error("{} is a list of hosts; only an estate is brought to another number of hosts", .file.display())]
+    ListResized {
+        /// The file.
+        file: PathBuf,
+    },
     /// It has no hosts.
     #[error("{} is a list of addresses that changes and has no hosts", .file.display())]
     Churn {
@@ -60,24 +78,42 @@ pub enum Error {
     },
 }
 
-/// Reads the hosts that a file or a folder names: one estate of any form, or a JSON array of `{name, addresses}`.
+/// Reads the hosts that a file or a folder names: one estate of any form, brought to a number of hosts where one is wanted, or a JSON array of
+/// `{name, addresses}`.
 ///
 /// # Errors
 /// See [`Error`].
-pub fn load_plans(file: &Path) -> Result<Vec<HostPlan>, Error> {
+pub fn load_plans(file: &Path, hosts_wanted: Option<usize>) -> Result<Vec<HostPlan>, Error> {
+    if !file.is_dir() {
+        let bytes = fs::read(file).map_err(|source| Error::Read { file: file.to_owned(), source })?;
+        if bytes.trim_ascii_start().starts_with(b"[") {
+            if hosts_wanted.is_some() {
+                return Err(Error::ListResized { file: file.to_owned() });
+            }
+            return serde_json::from_slice(&bytes).map_err(|source| Error::List { file: file.to_owned(), source });
+        }
+    }
+    let estate = load_estate(file, hosts_wanted)?;
+    Ok(estate.states.first().map_or_else(Vec::new, |state| plans_of(&estate, state)))
+}
+
+/// Reads the estate that a file or a folder names, brought to a number of hosts where one is wanted.
+///
+/// # Errors
+/// See [`Error`].
+pub fn load_estate(file: &Path, hosts_wanted: Option<usize>) -> Result<Estate, Error> {
     if file.is_dir() {
         return match find(file)?.as_slice() {
-            [one] => load_plans(one),
+            [one] => load_estate(one, hosts_wanted),
             [] | [_, _, ..] => Err(Error::ManyEstates { folder: file.to_owned() }),
         };
     }
-    let bytes = fs::read(file).map_err(|source| Error::Read { file: file.to_owned(), source })?;
-    if bytes.trim_ascii_start().starts_with(b"[") {
-        return serde_json::from_slice(&bytes).map_err(|source| Error::List { file: file.to_owned(), source });
-    }
-    match load(file)? {
-        Case::Estate(estate) => Ok(estate.states.first().map_or_else(Vec::new, |state| plans_of(&estate, state))),
-        Case::Churn(_) => Err(Error::Churn { file: file.to_owned() }),
+    match (load(file)?, hosts_wanted) {
+        (Case::Estate(estate), None) => Ok(*estate),
+        (Case::Estate(estate), Some(hosts)) => {
+            resize(*estate, hosts).map_err(|source| Error::Resize { file: file.to_owned(), hosts, source })
+        }
+        (Case::Churn(_), _) => Err(Error::Churn { file: file.to_owned() }),
     }
 }
 
@@ -105,6 +141,8 @@ mod tests {
             "enforced": {"in": [], "out": []}, "source": {}, "expect": [],
             "workloads": [{"id": "x/a", "labels": {}, "ports": [], "addresses": ["10.0.0.1", "fd00::1"]}]}"#;
         fs::write(&estate, text).unwrap();
-        assert_eq!(load_plans(&list).unwrap(), load_plans(&estate).unwrap());
+        assert_eq!(load_plans(&list, None).unwrap(), load_plans(&estate, None).unwrap());
+        assert_eq!(load_plans(&estate, Some(3)).unwrap().len(), 3);
+        assert!(matches!(load_plans(&list, Some(3)), Err(Error::ListResized { .. })));
     }
 }

@@ -65,6 +65,9 @@ pub struct Record {
     pub hosts: Vec<Host>,
     /// The estate that the hosts are from, where one was named.
     pub estate: Option<PathBuf>,
+    /// The number of hosts that the estate was brought to, where that was asked for.
+    #[serde(default)]
+    pub hosts_wanted: Option<usize>,
     /// The program that puts all hosts into the mode that its one argument names, where the lab's fleet has one.
     pub mode_command: Option<PathBuf>,
 }
@@ -129,6 +132,7 @@ impl Record {
             ready: false,
             hosts: Vec::new(),
             estate: None,
+            hosts_wanted: None,
             mode_command: None,
         }
     }

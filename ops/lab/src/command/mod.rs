@@ -2,6 +2,7 @@
 //!
 //! - Data goes to stdout, words to stderr. Exit codes are those of the `holdfast` command line.
 
+pub mod documents;
 pub mod exec;
 pub mod hosts;
 pub mod output;
@@ -35,6 +36,8 @@ pub struct Cli {
 /// The sub-commands.
 #[derive(Subcommand, Debug)]
 pub enum Command {
+    /// Writes the standing lab's estate as documents to apply and a list of hosts to enrol.
+    Documents(documents::Args),
     /// Takes the lab away, with everything that runs in it.
     Down(up::DownArgs),
     /// Runs a program in the network namespace of a host.
@@ -78,6 +81,7 @@ pub fn parse() -> Result<Cli, ExitCode> {
 pub fn run(cli: Cli) -> ExitCode {
     let lab = cli.lab;
     let outcome = match cli.command {
+        Command::Documents(args) => documents::run(&lab, &args).map_err(Into::into),
         Command::Down(args) => up::down(&lab, &args).map_err(Into::into),
         Command::Exec(args) => exec::exec(&lab, &args).map_err(Into::into),
         Command::Hosts(args) => hosts::run(&lab, &args).map_err(Into::into),

@@ -18,8 +18,8 @@ use crate::packets::{
     self, Commanded, Difference, Expected, Finding, Fleet, Progress, Run, Skipped, Standalone, StandaloneError, Why,
     cells_of,
 };
-use crate::plan::plans_of;
-use crate::verify::{Case, FindError, find, load};
+use crate::plan::{self, load_estate, plans_of};
+use crate::verify::{Case, FindError, load};
 
 /// The agent's binary, beside this one.
 const AGENT_PROGRAM: &str = "holdfast-agent";
@@ -38,12 +38,9 @@ pub enum Error {
     /// Which estate is not clear.
     #[error("packets judge one estate: name one file, or make the lab from one")]
     OneEstate,
-    /// An address list has no hosts.
-    #[error("{} has no hosts to send packets between", .file.display())]
-    Churn {
-        /// The file.
-        file: PathBuf,
-    },
+    /// The lab's estate cannot be read.
+    #[error(transparent)]
+    Plan(#[from] plan::Error),
     /// The lab's hosts are others.
     #[error("the lab's hosts are not those of {}", .file.display())]
     OtherHosts {
@@ -96,15 +93,12 @@ pub struct View {
 /// See [`Error`].
 pub fn verify_standing(folder: &Path, files: &[PathBuf], output: Format) -> Result<ExitCode, Error> {
     let lab = Lab::open(folder)?;
-    let file = match files {
-        [] => {
-            let estate = lab.record().estate.as_deref().ok_or(Error::OneEstate)?;
-            find(estate)?.into_iter().next().ok_or(Error::OneEstate)?
-        }
-        [file] => file.clone(),
+    let (file, hosts_wanted) = match files {
+        [] => (lab.record().estate.clone().ok_or(Error::OneEstate)?, lab.record().hosts_wanted),
+        [file] => (file.clone(), None),
         [_, _, ..] => return Err(Error::OneEstate),
     };
-    let Case::Estate(estate) = load(&file)? else { return Err(Error::Churn { file }) };
+    let estate = load_estate(&file, hosts_wanted)?;
     let program = lab.record().mode_command.clone().ok_or(Error::NoModeCommand)?;
     let mut fleet = Commanded { lab: &lab, program };
     let view = judge(&lab, &estate, (0, At::BothEnds), &mut fleet, &file)?;

@@ -15,6 +15,9 @@ pub struct UpArgs {
     /// The hosts: an estate, of which only hosts and addresses are read, or a JSON array of `{name, addresses}`.
     #[arg(long, value_name = "FILE")]
     estate: PathBuf,
+    /// Brings the estate to this number of hosts, its roles repeated or left out.
+    #[arg(long, value_name = "N")]
+    hosts: Option<usize>,
     /// A program that puts every host into the mode that its one argument names (`visibility`, `enforced`) and returns when all of them are;
     /// `verify` runs it.
     #[arg(long, value_name = "PROGRAM")]
@@ -57,11 +60,11 @@ pub enum Error {
 /// # Errors
 /// See [`Error`].
 pub fn up(folder: &Path, args: &UpArgs) -> Result<ExitCode, Error> {
-    let plans = load_plans(&args.estate)?;
+    let plans = load_plans(&args.estate, args.hosts)?;
     let estate = absolute(&args.estate)?;
     let mode_command = args.mode_command.as_deref().map(absolute).transpose()?;
     let (mut lab, ensured) = Lab::ensure(folder, &plans)?;
-    lab.set_purpose(Some(estate), mode_command)?;
+    lab.set_purpose(Some(estate), args.hosts, mode_command)?;
     let count = lab.record().hosts.len();
     let done = match ensured {
         Ensured::Made => "made",
