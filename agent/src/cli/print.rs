@@ -66,7 +66,8 @@ pub(super) fn status(status: &Status) -> io::Result<()> {
             LedgerState::Unusable(fault) => format!("unusable: {fault}"),
         },
     )?;
-    line("drift", format!("{} repaired", policy.drifts))?;
+    let contended = if policy.contended { ", contended" } else { "" };
+    line("drift", format!("{} repaired{contended}", policy.drifts))?;
     let table = &status.table;
     line("table", format!("{}{}", table.name, if table.owned { ", owned" } else { "" }))?;
     line("forwarded", if table.forwarded_enforced { "enforced".to_owned() } else { "not enforced".to_owned() })?;

@@ -1,24 +1,27 @@
 //! Enrolling: one call to a gateway, with the token, over a connection whose CA is the pinned one.
 
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use holdfast_identity::https::{self, Client, Request};
+use holdfast_identity::https::{self, Client, Request, Response};
 use holdfast_identity::tls::{self, enrolment};
 use holdfast_identity::{CaPin, LeafKey, SigningKey, Token, TokenKind, credential, files, pin, signing, token};
 use holdfast_model::ids::HostId;
 use holdfast_model::name::Name;
+use holdfast_session::backoff::Backoff;
 use holdfast_wire::enrol::{ENROL_PATH, EnrolRequest, EnrolResponse, Problem, TokenText};
 use hyper::Method;
 use hyper::header::CONTENT_TYPE;
 
 use super::{Error, Told, is_enrolled, save};
-use crate::session::inventory;
+use crate::session::{inventory, random};
 
 /// The renderer issues the certificate meanwhile; the gateway itself gives up earlier.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(45);
+/// How long a gateway that is not there yet, or too busy, is asked again.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What to enrol with.
 #[derive(Clone, Debug)]
@@ -84,6 +87,25 @@ pub enum EnrolError {
     Save(#[source] Error),
 }
 
+impl EnrolError {
+    /// Whether it may pass by itself, and nothing was counted at the other end.
+    fn passes(&self) -> bool {
+        match self {
+            Self::Gateway(error) => matches!(error, https::Error::Connect { .. }),
+            Self::Refused { code, .. } => ["busy", "authority-away"].contains(&code.as_str()),
+            Self::Already(_)
+            | Self::TokenFile(_)
+            | Self::Token { .. }
+            | Self::Credential(_)
+            | Self::Key(_)
+            | Self::Tls(_)
+            | Self::Pin(_)
+            | Self::Answer(_)
+            | Self::Save(_) => false,
+        }
+    }
+}
+
 /// Enrols this host; who it is from now on.
 ///
 /// # Errors
@@ -107,16 +129,8 @@ pub async fn enrol(with: &Enrol) -> Result<HostId, EnrolError> {
         kernel: says.kernel,
         addresses: says.addresses,
     };
-    let url = format!("{}{ENROL_PATH}", with.gateway.trim_end_matches('/'));
-    let request = Request::new(Method::POST, url)
-        .header(CONTENT_TYPE, "application/json")?
-        .body(serde_json::to_vec(&request).map_err(EnrolError::Answer)?)
-        .timeout(ANSWER_TIMEOUT);
-    let response = Client::new(enrolment(with.ca_pin)?).request(request).await?;
-    if !response.status.is_success() {
-        let problem: Problem = serde_json::from_slice(&response.body).map_err(EnrolError::Answer)?;
-        return Err(EnrolError::Refused { code: problem.code, detail: problem.detail });
-    }
+    let body = serde_json::to_vec(&request).map_err(EnrolError::Answer)?;
+    let response = ask_patiently(with, &body).await?;
     let answer: EnrolResponse = serde_json::from_slice(&response.body).map_err(EnrolError::Answer)?;
     let ca = with.ca_pin.find_ca(&response.peer_certificates)?;
     let credential = leaf.credential(answer.certificate_chain.as_bytes())?;
@@ -131,6 +145,37 @@ pub async fn enrol(with: &Enrol) -> Result<HostId, EnrolError> {
     };
     save(&with.state_folder, &told, &ca_pem(ca), &credential, &outcome_key).map_err(EnrolError::Save)?;
     Ok(answer.host_id)
+}
+
+/// Asks until there is an answer, while the reason for none is one that passes by itself and no use of the token was counted.
+async fn ask_patiently(with: &Enrol, body: &[u8]) -> Result<Response, EnrolError> {
+    let began = Instant::now();
+    let mut backoff = Backoff::new(random());
+    loop {
+        let error = match ask(with, body).await {
+            Ok(response) => return Ok(response),
+            Err(error) => error,
+        };
+        let wait = backoff.next_wait();
+        if !error.passes() || began.elapsed() + wait > PATIENCE {
+            return Err(error);
+        }
+        tokio::time::sleep(wait).await;
+    }
+}
+
+async fn ask(with: &Enrol, body: &[u8]) -> Result<Response, EnrolError> {
+    let url = format!("{}{ENROL_PATH}", with.gateway.trim_end_matches('/'));
+    let request = Request::new(Method::POST, url)
+        .header(CONTENT_TYPE, "application/json")?
+        .body(body.to_vec())
+        .timeout(ANSWER_TIMEOUT);
+    let response = Client::new(enrolment(with.ca_pin)?).request(request).await?;
+    if response.status.is_success() {
+        return Ok(response);
+    }
+    let problem: Problem = serde_json::from_slice(&response.body).map_err(EnrolError::Answer)?;
+    Err(EnrolError::Refused { code: problem.code, detail: problem.detail })
 }
 
 /// The gateways to dial; the one that answered, where the answer names none.

@@ -7,6 +7,7 @@
 mod lock;
 mod run;
 mod status;
+mod war;
 mod worker;
 
 pub use lock::{Lock, LockError};

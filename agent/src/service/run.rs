@@ -232,7 +232,7 @@ impl Service {
     }
 
     async fn status(&self, with_counters: bool) -> Result<Status, WorkerGone> {
-        let Report { seen, owned, last_outcome, ledger } = self.worker.observe().await?;
+        let Report { seen, contended, owned, last_outcome, ledger } = self.worker.observe().await?;
         let source = match &self.config.source {
             Source::File(path) => format!("file {}", path.display()),
             Source::Gateways => "gateways".to_owned(),
@@ -248,6 +248,7 @@ impl Service {
                 proven: seen.proven,
                 last_outcome,
                 drifts: seen.drifts,
+                contended,
                 fault: seen.fault,
                 ledger,
             },

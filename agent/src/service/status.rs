@@ -44,6 +44,8 @@ pub struct PolicyStatus {
     pub last_outcome: Option<LastOutcome>,
     /// How often the kernel was found to hold something else.
     pub drifts: u64,
+    /// Whether another tool undoes our repairs; only the slow tick repairs then.
+    pub contended: bool,
     /// What was wrong with the kernel at last, if anything.
     pub fault: Option<String>,
     /// The disk.

@@ -16,6 +16,7 @@ use holdfast_wire::encode_changes;
 use tokio::sync::{mpsc, oneshot};
 
 use super::status::{LastOutcome, LedgerState, Seen, observe};
+use super::war::War;
 use crate::engine::{Cause, Content, Engine, Entry, Kernel, Loaded, Outcome, Update};
 use crate::enrolment::Enrolment;
 use crate::ledger::{self, Ledger};
@@ -67,6 +68,7 @@ pub(super) enum Command {
 /// What the worker knows.
 pub(super) struct Report {
     pub(super) seen: Seen,
+    pub(super) contended: bool,
     pub(super) owned: bool,
     pub(super) last_outcome: Option<LastOutcome>,
     pub(super) ledger: LedgerState,
@@ -161,6 +163,7 @@ struct Thread {
     last_outcome: Option<LastOutcome>,
     ledger: LedgerState,
     fault: Option<String>,
+    war: War,
     is_down: bool,
 }
 
@@ -185,7 +188,8 @@ impl Thread {
         let mut engine = Engine::new(kernel, ledger, start.kept);
         let started = engine.start(loaded);
         let version = engine.held().map(|held| held.entry.stamp.version.raw());
-        let mut thread = Self { engine, owned, last_outcome: None, ledger: state, fault: None, is_down: false };
+        let mut thread =
+            Self { engine, owned, last_outcome: None, ledger: state, fault: None, war: War::default(), is_down: false };
         match started {
             Ok(started) => tracing::info!(?started, version, owned, "kernel holds what the disk says"),
             // The slow tick tries again.
@@ -244,6 +248,7 @@ impl Thread {
         match self.engine.has_moved() {
             // The change was our own and has been read back.
             Ok(false) => {}
+            Ok(true) if self.war.is_on() => tracing::debug!(pid, process = name, "ruleset is contended"),
             Ok(true) => {
                 tracing::warn!(pid, process = name, "another process changed the ruleset");
                 self.verify();
@@ -261,6 +266,9 @@ impl Thread {
             Ok(Some(difference)) => {
                 self.fault = None;
                 tracing::warn!(%difference, "policy in the kernel was repaired");
+                if self.war.repaired() {
+                    tracing::error!("another process fights for our table; it is repaired on the slow tick only");
+                }
             }
             Err(error) => self.failed(&error, "policy in the kernel cannot be repaired"),
         }
@@ -274,7 +282,14 @@ impl Thread {
     fn report(&mut self) -> Report {
         let mut seen = observe(&mut self.engine);
         seen.fault = seen.fault.or_else(|| self.fault.clone());
-        Report { seen, owned: self.owned, last_outcome: self.last_outcome.clone(), ledger: self.ledger.clone() }
+        let contended = self.war.is_on();
+        Report {
+            seen,
+            contended,
+            owned: self.owned,
+            last_outcome: self.last_outcome.clone(),
+            ledger: self.ledger.clone(),
+        }
     }
 }
 

@@ -237,7 +237,7 @@ impl Shell {
 }
 
 /// A seed; without randomness the time of day spreads a fleet as well.
-fn random() -> u64 {
+pub(crate) fn random() -> u64 {
     let mut bytes = [0; 8];
     match SystemRandom::new().fill(&mut bytes) {
         Ok(()) => u64::from_ne_bytes(bytes),

@@ -35,8 +35,14 @@ fn isolated(peers: &[&str]) -> Body {
 
 /// A host and a gateway on the other end of a cable, the host enrolled.
 fn world() -> (Host, Gateway, Namespace) {
+    world_of(time::Duration::ZERO)
+}
+
+/// The same, with a certificate that was issued so long ago.
+fn world_of(leaf_age: time::Duration) -> (Host, Gateway, Namespace) {
     let (near, far) = Namespace::pair();
     let mut gateway = Gateway::new(far.run(|| TcpListener::bind("10.77.0.2:7443").unwrap()));
+    gateway.leaf_age = leaf_age;
     let host = Host::within(near);
     let token = Token::generate(TokenKind::Enrol).unwrap();
     files::write_secret(&host.path("token"), token.reveal().as_bytes()).unwrap();
@@ -225,4 +231,16 @@ fn a_ledger_whose_policy_the_renderer_did_not_sign_is_not_enforced() {
     let status = host.status();
     assert_eq!(status["policy"]["ledger"]["state"], "unusable");
     assert_eq!((status["policy"]["applied"].is_null(), status["policy"]["mode"].as_str()), (true, Some("visibility")));
+}
+
+#[test]
+fn a_certificate_is_renewed_before_it_ends_and_the_next_session_shows_the_new_one() {
+    let (host, mut gateway, _far) = world_of(time::Duration::hours(20));
+    let chain = || std::fs::read_to_string(host.path("state/identity/host.pem")).unwrap();
+    let old = chain();
+    host.run_session();
+    gateway.renew();
+    host.wait_until("the new certificate is on disk", || chain() != old);
+    let (mut session, _) = gateway.open();
+    applied(&session.policy(1, &isolated(&["10.0.0.1"])));
 }

@@ -14,7 +14,7 @@ use holdfast_model::numbers::{AuthorityEpoch, SessionEpoch, UpdateSeq, Version};
 use holdfast_model::policy::{Body, delta};
 use holdfast_model::statement::{Authority, Outcome, desired_bytes, outcome_bytes};
 use holdfast_session::gateway::Config;
-use holdfast_wire::enrol::{EnrolRequest, EnrolResponse};
+use holdfast_wire::enrol::{ENROL_PATH, EnrolRequest, EnrolResponse, RENEW_PATH, RenewRequest, RenewResponse};
 use holdfast_wire::frame::Deframer;
 use holdfast_wire::limits::FRAME_BYTES_MAX;
 use holdfast_wire::message::{Chunk, Hello, HelloAck, Message, OutcomeReport, Update, UpdateContent};
@@ -40,13 +40,15 @@ pub(crate) struct Gateway {
     pub(crate) host: HostId,
     outcome_key: Option<VerifyingKey>,
     sessions: u64,
+    /// How old the certificates are that enrolment gives.
+    pub(crate) leaf_age: time::Duration,
 }
 
 impl Gateway {
     /// One that listens on a socket of whatever namespace.
     pub(crate) fn new(listener: TcpListener) -> Self {
         let authority = Authority { id: AuthorityId::new(Uuid::from_u128(1)), epoch: AuthorityEpoch::from_raw(3) };
-        let ca = Ca::create(authority.id, OffsetDateTime::now_utc()).unwrap();
+        let ca = Ca::create(authority.id, OffsetDateTime::now_utc() - time::Duration::days(2)).unwrap();
         let name = ServerName::IpAddress(listener.local_addr().unwrap().ip().into());
         let credential = ca.issue_server(ServerRole::GatewayAgents, &[name], OffsetDateTime::now_utc()).unwrap();
         let tls = ServerTls::new(agents_door(&credential, &ca.roots().unwrap()).unwrap());
@@ -54,7 +56,18 @@ impl Gateway {
         listener.set_nonblocking(true).unwrap();
         let listener = runtime.block_on(async { tokio::net::TcpListener::from_std(listener) }).unwrap();
         let (renderer, host) = (SigningKey::generate().unwrap(), HostId::new(Uuid::from_u128(42)));
-        Self { runtime, listener, tls, ca, renderer, authority, host, outcome_key: None, sessions: 0 }
+        Self {
+            runtime,
+            listener,
+            tls,
+            ca,
+            renderer,
+            authority,
+            host,
+            outcome_key: None,
+            sessions: 0,
+            leaf_age: time::Duration::ZERO,
+        }
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -77,11 +90,11 @@ impl Gateway {
     pub(crate) fn enrol(&mut self) {
         let stream = self.runtime.block_on(accept(&self.listener, &self.tls));
         assert!(matches!(Admission::of(stream.get_ref().1, self.authority.id), Ok(Admission::HttpAnonymous)));
-        let (body, stream) = self.runtime.block_on(read_request(stream));
+        let (body, stream) = self.runtime.block_on(read_request(stream, ENROL_PATH));
         let request: EnrolRequest = serde_json::from_slice(&body).unwrap();
         self.outcome_key = Some(request.outcome_key.parse().unwrap());
         let csr = KeyRequest::from_der(&STANDARD.decode(request.csr).unwrap()).unwrap();
-        let leaf = self.ca.issue_host(self.host, &csr, OffsetDateTime::now_utc()).unwrap();
+        let leaf = self.ca.issue_host(self.host, &csr, OffsetDateTime::now_utc() - self.leaf_age).unwrap();
         let response = EnrolResponse {
             host_id: self.host,
             authority_id: self.authority.id,
@@ -91,6 +104,24 @@ impl Gateway {
             gateways: vec![self.address().to_string()],
         };
         self.runtime.block_on(answer(stream, &serde_json::to_vec(&response).unwrap()));
+    }
+
+    /// Answers one renewal, which may come before or after a session that is turned away.
+    pub(crate) fn renew(&mut self) {
+        loop {
+            let stream = self.runtime.block_on(accept(&self.listener, &self.tls));
+            match Admission::of(stream.get_ref().1, self.authority.id).unwrap() {
+                Admission::Session(_) => continue,
+                Admission::HttpAnonymous => panic!("a renewal shows a certificate"),
+                Admission::HttpHost(peer) => assert_eq!(peer.host, self.host),
+            }
+            let (body, stream) = self.runtime.block_on(read_request(stream, RENEW_PATH));
+            let request: RenewRequest = serde_json::from_slice(&body).unwrap();
+            let csr = KeyRequest::from_der(&STANDARD.decode(request.csr).unwrap()).unwrap();
+            let leaf = self.ca.issue_host(self.host, &csr, OffsetDateTime::now_utc()).unwrap();
+            let response = RenewResponse { certificate_chain: leaf.chain_pem };
+            return self.runtime.block_on(answer(stream, &serde_json::to_vec(&response).unwrap()));
+        }
     }
 
     /// Waits for the next session and reads its Hello; says nothing yet.
@@ -254,7 +285,7 @@ async fn accept(listener: &tokio::net::TcpListener, tls: &ServerTls) -> TlsStrea
     tls.accept(accepted.unwrap().0).await.unwrap()
 }
 
-async fn read_request(mut stream: TlsStream<TcpStream>) -> (Vec<u8>, TlsStream<TcpStream>) {
+async fn read_request(mut stream: TlsStream<TcpStream>, path: &str) -> (Vec<u8>, TlsStream<TcpStream>) {
     let mut bytes = Vec::new();
     loop {
         let mut part = [0; 4096];
@@ -265,7 +296,7 @@ async fn read_request(mut stream: TlsStream<TcpStream>) -> (Vec<u8>, TlsStream<T
         let length = text.split("content-length: ").nth(1).unwrap().split("\r\n").next().unwrap();
         let end = head + 4 + length.parse::<usize>().unwrap();
         if bytes.len() >= end {
-            assert!(text.starts_with("post /agent/v1/enrol "), "{text}");
+            assert!(text.starts_with(&format!("post {path} ")), "{text}");
             return (bytes[head + 4..end].to_vec(), stream);
         }
     }
