@@ -1,0 +1,149 @@
+//! Concrete policy in words: rules, peers, and what differs between two versions.
+
+use holdfast_model::policy::{Action, Direction, Mode};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::object::ObjectChange;
+
+/// The most address ranges of one set that are listed; the counts tell of all.
+pub const RANGES_LISTED_MAX: usize = 1_000;
+
+/// Address ranges, of which a bounded number is listed.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
+pub struct Ranges {
+    /// How many there are.
+    pub count: u64,
+    /// The first of them, as `192.0.2.7` or `192.0.2.0-192.0.2.255`.
+    pub ranges: Vec<String>,
+}
+
+/// One concrete rule.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct RuleView {
+    /// Its name across versions.
+    pub key: String,
+    /// Toward the host or from it.
+    #[schema(value_type = String, example = "ingress")]
+    pub direction: Direction,
+    /// Lower orders decide first.
+    pub order: i32,
+    /// `allow` or `deny`.
+    #[schema(value_type = String, example = "allow")]
+    pub action: Action,
+    /// Protocol and ports, as `tcp 80,443`.
+    pub service: String,
+    /// The other end; absent if it is anybody.
+    pub peers: Option<Ranges>,
+    /// Which of the host's own addresses; absent if all.
+    pub local: Option<Ranges>,
+    /// Whether a match is logged.
+    pub log: bool,
+}
+
+/// A change of mode.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct ModeChange {
+    /// Before.
+    #[schema(value_type = String, example = "simulation")]
+    pub from: Mode,
+    /// After.
+    #[schema(value_type = String, example = "enforced")]
+    pub to: Mode,
+}
+
+/// A direction that becomes isolated or open.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct IsolationChange {
+    /// Which direction.
+    #[schema(value_type = String, example = "ingress")]
+    pub direction: Direction,
+    /// Whether what no rule allows is denied from now on.
+    pub isolated: bool,
+}
+
+/// Rules whose other end, or own addresses, become others.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct PeersChange {
+    /// The rules, each as `ingress allow tcp 443`.
+    pub rules: Vec<String>,
+    /// Ranges that come.
+    pub added: Ranges,
+    /// Ranges that go.
+    pub removed: Ranges,
+}
+
+/// What leads from one policy to another.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
+pub struct PolicyChanges {
+    /// The mode, if it changes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<ModeChange>,
+    /// Directions that become isolated or open.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub isolation: Vec<IsolationChange>,
+    /// Rules that come.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rules_added: Vec<RuleView>,
+    /// Rules that go.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rules_removed: Vec<RuleView>,
+    /// Peers that change in rules that stay.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub peers: Vec<PeersChange>,
+}
+
+impl PolicyChanges {
+    /// Whether nothing differs.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// What one host holds against what it is to hold.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct DiffView {
+    /// The host.
+    pub host: String,
+    /// Its namespace and name.
+    pub name: String,
+    /// The version that it last said it holds; absent if it never did.
+    pub applied_version: Option<u64>,
+    /// The version that it is to hold.
+    pub latest_version: u64,
+    /// From the first to the second; from nothing at all if it never held one.
+    pub changes: PolicyChanges,
+}
+
+/// What a change would do to one host.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct PlannedHost {
+    /// The host.
+    pub host: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// What changes there.
+    pub changes: PolicyChanges,
+}
+
+/// What a change would do; nothing was written.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct PlanView {
+    /// The revision on which the change was tried.
+    pub base_revision: u64,
+    /// Names this plan: base, objects and every host's changes. An apply may demand it.
+    pub digest: String,
+    /// Whether no object would change.
+    pub unchanged: bool,
+    /// The objects that the documents name or that would be pruned.
+    pub objects: Vec<ObjectChange>,
+    /// The hosts whose policy would change and that the token may see.
+    pub hosts: Vec<PlannedHost>,
+    /// How many hosts would change that the token may not see.
+    pub hosts_hidden: u64,
+    /// How many hosts would keep their policy.
+    pub hosts_unchanged: u64,
+}

@@ -1,0 +1,289 @@
+//! The fleet, its hosts and their components, as the one derivation says.
+
+use std::collections::BTreeMap;
+
+use holdfast_model::desired::Component;
+use holdfast_model::policy::Mode;
+use holdfast_model::status::{Counts, State};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// How far a revision is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum RevisionState {
+    /// Accepted; not yet rendered for every host.
+    Published,
+    /// On its way to some host.
+    Progressing,
+    /// Proven on every host.
+    Converged,
+    /// Applied on every host; on some a condition that does not block is false.
+    Degraded,
+    /// Some host did not take it.
+    Failed,
+    /// Some host cannot say, or there is none.
+    Unknown,
+}
+
+impl RevisionState {
+    /// The word in JSON and tables.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Published => "published",
+            Self::Progressing => "progressing",
+            Self::Converged => "converged",
+            Self::Degraded => "degraded",
+            Self::Failed => "failed",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+impl From<State> for RevisionState {
+    fn from(state: State) -> Self {
+        match state {
+            State::Converged => Self::Converged,
+            State::Degraded => Self::Degraded,
+            State::Progressing => Self::Progressing,
+            State::Failed => Self::Failed,
+            State::Unknown => Self::Unknown,
+        }
+    }
+}
+
+/// What a wait is for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum WaitFor {
+    /// Applied on every host, proven or not.
+    Applied,
+    /// Proven on every host.
+    #[default]
+    Converged,
+}
+
+impl WaitFor {
+    /// The word in JSON and commands.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Applied => "applied",
+            Self::Converged => "converged",
+        }
+    }
+}
+
+/// How a wait ended.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum WaitEnd {
+    /// What was waited for is so.
+    Reached,
+    /// Some host did not take it, and stayed so.
+    Failed,
+    /// The time is over; ask again.
+    TimeOver,
+}
+
+/// How many hosts are in each state.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
+pub struct HostCounts {
+    /// All of them.
+    pub total: u64,
+    /// Proven to hold the latest version.
+    pub converged: u64,
+    /// Hold it, but a condition that does not block is false.
+    pub degraded: u64,
+    /// On their way.
+    pub progressing: u64,
+    /// Did not take it; hold their last good one.
+    pub failed: u64,
+    /// Not known.
+    pub unknown: u64,
+}
+
+impl From<Counts> for HostCounts {
+    fn from(counts: Counts) -> Self {
+        let Counts { total, converged, degraded, progressing, failed, unknown } = counts;
+        Self { total, converged, degraded, progressing, failed, unknown }
+    }
+}
+
+/// The fleet at its last revision.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct StatusView {
+    /// The revision that this is about: the one that was asked for, else the last.
+    pub revision: u64,
+    /// How far it is.
+    pub state: RevisionState,
+    /// The hosts that the token may see.
+    pub hosts: HostCounts,
+    /// The last revision that there is.
+    pub latest_revision: u64,
+    /// Up to which revision every host has what it is to have.
+    pub rendered_revision: u64,
+    /// How the wait ended, if one was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait: Option<WaitEnd>,
+}
+
+/// The convergence read of one host.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum Sync {
+    /// Something of it did not take the latest version.
+    Degraded,
+    /// No open session.
+    Offline,
+    /// On its way.
+    Pending,
+    /// Has the latest version.
+    Synced,
+}
+
+impl Sync {
+    /// The word in JSON and tables.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Degraded => "DEGRADED",
+            Self::Offline => "OFFLINE",
+            Self::Pending => "PENDING",
+            Self::Synced => "SYNCED",
+        }
+    }
+}
+
+/// Which content.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct StampView {
+    /// The version of the component on this host.
+    pub version: u64,
+    /// The digest of its content.
+    pub digest: String,
+}
+
+/// One condition.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct ConditionView {
+    /// Which.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// `True`, `False` or `Unknown`.
+    pub status: String,
+    /// Why, as a fixed code.
+    pub reason: String,
+    /// Why, in the agent's words.
+    pub message: String,
+    /// At which version it was seen.
+    pub observed_version: Option<u64>,
+}
+
+/// What a host last said of a component.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct OutcomeView {
+    /// `applied`, `failed` or `retained-local-override`.
+    pub kind: String,
+    /// What the update named.
+    pub wanted: StampView,
+    /// Why, as a fixed code.
+    pub reason: String,
+    /// Why, in the agent's words.
+    pub detail: String,
+    /// When it was recorded, in RFC 3339 and UTC.
+    pub at: String,
+    /// Whether its signature is the host's; what is not counts as nothing.
+    pub signature_valid: bool,
+}
+
+/// One component of a host.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct ComponentView {
+    /// Which.
+    #[schema(value_type = String, example = "policy")]
+    pub component: Component,
+    /// Its state.
+    #[schema(value_type = String, example = "converged")]
+    pub state: State,
+    /// What is desired; absent before the first render.
+    pub latest: Option<StampView>,
+    /// The revision at which that got its content.
+    pub latest_revision: Option<u64>,
+    /// What the host last said that it holds.
+    pub applied: Option<StampView>,
+    /// What the host last said.
+    pub outcome: Option<OutcomeView>,
+    /// Every condition of the last attempt.
+    pub conditions: Vec<ConditionView>,
+    /// When a whole state was last sent, in RFC 3339 and UTC.
+    pub last_snapshot_sent_at: Option<String>,
+}
+
+/// A host's newest session.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct SessionView {
+    /// Its number.
+    pub session_epoch: u64,
+    /// The gateway process that holds or held it.
+    pub gateway: String,
+    /// What the agent says of its build.
+    pub agent_version: String,
+    /// When it began, in RFC 3339 and UTC.
+    pub opened_at: String,
+    /// Whether it is open.
+    pub open: bool,
+    /// How long ago the host was heard in it; absent if it is not open.
+    pub heard_ms_ago: Option<u64>,
+}
+
+/// A port under a name.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PortView {
+    /// The name that policies may use.
+    pub name: String,
+    /// `tcp`, `udp` or `sctp`.
+    #[serde(default = "tcp")]
+    pub protocol: String,
+    /// The port.
+    pub port: u16,
+}
+
+fn tcp() -> String {
+    "tcp".to_owned()
+}
+
+/// One enrolled host.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct HostView {
+    /// Its identity.
+    pub id: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its labels: those of its token, overridden by its Host document.
+    pub labels: BTreeMap<String, String>,
+    /// Its addresses within its token's scope.
+    pub addresses: Vec<String>,
+    /// Its declared ports.
+    pub ports: Vec<PortView>,
+    /// How far its policy is enforced.
+    #[schema(value_type = String, example = "enforced")]
+    pub mode: Mode,
+    /// The state of all its components together.
+    #[schema(value_type = String, example = "converged")]
+    pub state: State,
+    /// The convergence read.
+    pub sync: Sync,
+    /// When it was enrolled, in RFC 3339 and UTC.
+    pub enrolled_at: String,
+    /// When it was last heard, in RFC 3339 and UTC.
+    pub last_seen_at: Option<String>,
+    /// Its newest session.
+    pub session: Option<SessionView>,
+    /// Every component.
+    pub components: Vec<ComponentView>,
+}
