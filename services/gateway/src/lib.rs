@@ -6,4 +6,5 @@
 pub mod agents;
 pub mod bell;
 pub mod config;
+pub mod operators;
 pub mod run;

@@ -1,0 +1,138 @@
+//! `/v1/audit/*`: the audit service's own answers, streamed through.
+//!
+//! - The audit door knows this process by its client certificate; who may read is decided here, by the caller's role.
+//! - Bytes are passed on as they come: a reader proves the log himself, and this door cannot help him believe it.
+
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::extract::{RawQuery, State};
+use axum::http::{Method, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use futures_util::stream;
+use holdfast_api::problem::{Problem, ProblemType};
+use holdfast_identity::https::{self, Client, Streaming};
+use holdfast_runtime::{Chain, Shutdown};
+
+use super::auth::{Act, Caller};
+use super::door::Shared;
+use super::refuse::Refusal;
+
+/// How long the audit service may take to begin its answer: a search by time reads the log's folder.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(20);
+/// The longest query that is passed on.
+const QUERY_BYTES_MAX: usize = 512;
+
+/// How the audit service is reached.
+#[derive(Clone, Debug)]
+pub struct AuditDoor {
+    client: Client,
+    base: String,
+}
+
+impl AuditDoor {
+    /// The door at `base`, as `https://audit:7081`; the client shows the certificate of the operators' door.
+    #[must_use]
+    pub fn new(client: Client, base: &str) -> Self {
+        Self { client, base: base.trim_end_matches('/').to_owned() }
+    }
+}
+
+/// Entries of the log, one a line.
+#[utoipa::path(get, path = "/v1/audit/entries", tag = "audit", params(
+    ("from" = Option<u64>, Query, description = "From this entry on"),
+    ("since" = Option<String>, Query, description = "Only events of this time and later, in RFC 3339"),
+    ("follow" = Option<bool>, Query, description = "Whether to wait for more"),
+), responses(
+    (status = 200, description = "One entry a line", body = String, content_type = "application/x-ndjson"),
+    (status = "default", description = "Refused", body = Problem, content_type = "application/problem+json"),
+))]
+pub(crate) async fn entries(
+    State(door): State<Shared>,
+    caller: Caller,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Refusal> {
+    passed(&door, &caller, "entries", query).await
+}
+
+/// A signed statement of the head of the log, made now.
+#[utoipa::path(get, path = "/v1/audit/checkpoint", tag = "audit", responses(
+    (status = 200, description = "A checkpoint", body = Object),
+    (status = "default", description = "Refused", body = Problem, content_type = "application/problem+json"),
+))]
+pub(crate) async fn checkpoint(State(door): State<Shared>, caller: Caller) -> Result<Response, Refusal> {
+    passed(&door, &caller, "checkpoint", None).await
+}
+
+/// Every checkpoint that the audit service kept.
+#[utoipa::path(get, path = "/v1/audit/checkpoints", tag = "audit", responses(
+    (status = 200, description = "Checkpoints", body = Vec<Object>),
+    (status = "default", description = "Refused", body = Problem, content_type = "application/problem+json"),
+))]
+pub(crate) async fn checkpoints(State(door): State<Shared>, caller: Caller) -> Result<Response, Refusal> {
+    passed(&door, &caller, "checkpoints", None).await
+}
+
+/// How far the log is, and whether events are missing.
+#[utoipa::path(get, path = "/v1/audit/status", tag = "audit", responses(
+    (status = 200, description = "The state of the log", body = Object),
+    (status = "default", description = "Refused", body = Problem, content_type = "application/problem+json"),
+))]
+pub(crate) async fn status(State(door): State<Shared>, caller: Caller) -> Result<Response, Refusal> {
+    passed(&door, &caller, "status", None).await
+}
+
+async fn passed(door: &Shared, caller: &Caller, part: &str, query: Option<String>) -> Result<Response, Refusal> {
+    caller.may_everywhere(Act::Audit)?;
+    let unavailable = |detail: &str| Refusal::new(ProblemType::AuditUnavailable, detail);
+    let audit =
+        door.audit.as_ref().ok_or_else(|| unavailable("this gateway was not told where the audit service is"))?;
+    let query = query.unwrap_or_default();
+    if query.len() > QUERY_BYTES_MAX {
+        return Err(Refusal::invalid("", "query", format!("a query has at most {QUERY_BYTES_MAX} bytes")));
+    }
+    let mark = if query.is_empty() { "" } else { "?" };
+    let url = format!("{}/v1/audit/{part}{mark}{query}", audit.base);
+    let request = https::Request::new(Method::GET, url).timeout(HEAD_TIMEOUT);
+    let streaming = audit.client.open(request).await.map_err(|error| {
+        tracing::warn!(error = %Chain(&error), "the audit service does not answer");
+        unavailable("the audit service does not answer; events wait and are not lost")
+    })?;
+    match streaming.status {
+        StatusCode::OK => Ok(stream_through(streaming, door.shutdown.clone())),
+        StatusCode::BAD_REQUEST => {
+            Err(Refusal::invalid("", "query", "the audit service does not understand the query"))
+        }
+        status => {
+            tracing::warn!(%status, part, "the audit service refuses");
+            Err(unavailable("the audit service refuses: its log has the reason"))
+        }
+    }
+}
+
+/// The answer with the other's body, piece by piece; a broken one breaks here too, so that nobody takes a part for the whole.
+fn stream_through(streaming: Streaming, shutdown: Shutdown) -> Response {
+    let kind = streaming.headers.get(header::CONTENT_TYPE).cloned();
+    let body = Body::from_stream(stream::unfold(Some((streaming, shutdown)), next_piece));
+    let mut response = body.into_response();
+    if let Some(kind) = kind {
+        response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    }
+    response
+}
+
+type Passing = Option<(Streaming, Shutdown)>;
+
+async fn next_piece(state: Passing) -> Option<(Result<Bytes, https::Error>, Passing)> {
+    let (mut streaming, shutdown) = state?;
+    // A reader who follows must not hold up the end of this process.
+    let piece = shutdown.unless_asked(streaming.next_chunk()).await?;
+    match piece {
+        Ok(Some(bytes)) => Some((Ok(bytes), Some((streaming, shutdown)))),
+        Ok(None) => None,
+        Err(error) => {
+            tracing::warn!(error = %Chain(&error), "the audit service's answer broke off");
+            Some((Err(error), None))
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! `GET /v1/explain/flow`: why a connection may be opened or may not.
+//!
+//! The reference evaluator decides, from intent as it was authored; the renderer has no part in it.
+
+use std::net::IpAddr;
+
+use axum::Json;
+use axum::extract::State;
+use holdfast_api::explain::{DecisionView, EndView, ExplainView, FlowView, PAIRS_MAX};
+use holdfast_api::problem::{Problem, ProblemType};
+use holdfast_evaluator::{Decision, End, Flow, Packet, evaluate};
+use holdfast_model::address::Family;
+use holdfast_model::ids::HostId;
+use holdfast_model::intent::{EndpointSpec, Kind, ObjectKey, Spec};
+use holdfast_model::policy::{Mode, protocol};
+use serde::Deserialize;
+use std::str::FromStr as _;
+use utoipa::IntoParams;
+
+use super::auth::{Act, Caller};
+use super::door::Shared;
+use super::hosts::find;
+use super::intent::Snapshot;
+use super::refuse::Refusal;
+use super::request::Params;
+
+#[derive(Clone, Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct FlowQuery {
+    /// Who opens: a host (`ho_…`, `namespace/name`, a name in `default`), an endpoint likewise, or an address.
+    from: String,
+    /// Toward whom, likewise. `Host/…` and `Endpoint/…` say which if both have the name.
+    to: String,
+    /// `443/tcp`, `53/udp`, `7/sctp`, `icmp`, `icmp/TYPE`, `icmp/TYPE/CODE` or `protocol/47`.
+    service: String,
+}
+
+/// One end with everything that is asked of it.
+#[derive(Clone, Debug)]
+struct Party {
+    view: EndView,
+    ends: Vec<End>,
+}
+
+/// Whether a connection may be opened, and who says so.
+#[utoipa::path(get, path = "/v1/explain/flow", tag = "explain", params(FlowQuery), responses(
+    (status = 200, body = ExplainView),
+    (status = 404, description = "An end is not known", body = Problem, content_type = "application/problem+json"),
+    (status = 422, description = "A name means several things", body = Problem, content_type = "application/problem+json"),
+    (status = "default", description = "Refused", body = Problem, content_type = "application/problem+json"),
+))]
+pub(crate) async fn flow(
+    State(door): State<Shared>,
+    caller: Caller,
+    Params(query): Params<FlowQuery>,
+) -> Result<Json<ExplainView>, Refusal> {
+    caller.may(Act::Read)?;
+    let service = Service::read(&query.service)?;
+    let snapshot = door.intent.current().await?;
+    let (from, to) = (party(&snapshot, &caller, "from", &query.from)?, party(&snapshot, &caller, "to", &query.to)?);
+    let (source, destination, base) = (from.ends.clone(), to.ends.clone(), std::sync::Arc::clone(&snapshot));
+    let flows = door.compute(move || judge(&base, &source, &destination, service)).await??;
+    let verdict = match (flows.iter().any(|flow| flow.allowed), flows.iter().any(|flow| !flow.allowed)) {
+        (true, false) => "allowed",
+        (true, true) => "mixed",
+        (false, true | false) => "denied",
+    };
+    Ok(Json(ExplainView {
+        revision: snapshot.revision.raw(),
+        from: from.view,
+        to: to.view,
+        service: query.service,
+        verdict: verdict.to_owned(),
+        flows,
+    }))
+}
+
+fn judge(snapshot: &Snapshot, from: &[End], to: &[End], service: Service) -> Result<Vec<FlowView>, Refusal> {
+    let mut flows = Vec::new();
+    for source in from {
+        for destination in to.iter().filter(|end| end.family() == source.family()) {
+            if flows.len() == PAIRS_MAX {
+                return Ok(flows);
+            }
+            let packet = service.packet(source.family());
+            let flow = Flow { from: source.clone(), to: destination.clone(), packet };
+            // Both ends come from this very snapshot.
+            let verdict = evaluate(&snapshot.intent, &flow).map_err(|error| Refusal::defect(&error))?;
+            flows.push(FlowView {
+                from: source.address.to_string(),
+                to: destination.address.to_string(),
+                allowed: verdict.allowed,
+                allowed_if_enforced: verdict.allowed_if_enforced(),
+                egress: decision_view(&verdict.egress, verdict.egress_mode),
+                ingress: decision_view(&verdict.ingress, verdict.ingress_mode),
+            });
+        }
+    }
+    if flows.is_empty() {
+        return Err(Refusal::invalid("to", "family", "the two ends have no addresses of one family"));
+    }
+    Ok(flows)
+}
+
+fn decision_view(decision: &Decision, mode: Option<Mode>) -> DecisionView {
+    let (word, rule, isolated_by) = match decision {
+        Decision::NotGoverned => ("not-governed", None, Vec::new()),
+        Decision::Open => ("open", None, Vec::new()),
+        Decision::Allowed(rule) => ("allowed", Some(rule), Vec::new()),
+        Decision::Denied(rule) => ("denied", Some(rule), Vec::new()),
+        Decision::Isolated(policies) => ("isolated", None, policies.iter().map(ToString::to_string).collect()),
+    };
+    DecisionView {
+        decision: word.to_owned(),
+        allows: decision.allows(),
+        policy: rule.map(|rule| rule.policy.to_string()),
+        rule: rule.map(|rule| format!("{}[{}]", rule.direction, rule.index)),
+        isolated_by,
+        mode,
+        text: decision.to_string(),
+    }
+}
+
+fn party(snapshot: &Snapshot, caller: &Caller, path: &str, text: &str) -> Result<Party, Refusal> {
+    if let Ok(address) = text.parse::<IpAddr>() {
+        return at_address(snapshot, caller, path, address.to_canonical());
+    }
+    let (host, endpoint) = match text.split_once('/') {
+        Some(("Host" | "host", rest)) => (find(snapshot, caller, rest), None),
+        Some(("Endpoint" | "endpoint", rest)) => (None, find_endpoint(snapshot, caller, rest)),
+        Some(_) | None => (find(snapshot, caller, text), find_endpoint(snapshot, caller, text)),
+    };
+    match (host, endpoint) {
+        (Some(host), None) => Ok(host_party(snapshot, host.id, &host.addresses)),
+        (None, Some((key, spec))) => Ok(endpoint_party(&key, &spec.addresses)),
+        (Some(_), Some(_)) => Err(ambiguous(path, "a host and an endpoint: say Host/… or Endpoint/…")),
+        (None, None) => {
+            let text: String = text.chars().take(300).collect();
+            Err(Refusal::not_found(format!("host, endpoint or address `{text}`")))
+        }
+    }
+}
+
+fn ambiguous(path: &str, what: &str) -> Refusal {
+    Refusal::new(ProblemType::Ambiguous, format!("`{path}` means {what}"))
+}
+
+fn host_party(snapshot: &Snapshot, id: HostId, addresses: &[IpAddr]) -> Party {
+    let host = snapshot.intent.hosts.get(&id);
+    let spec = host.and_then(|host| snapshot.host_spec(&host.namespace, &host.name));
+    Party {
+        view: EndView {
+            kind: "host".to_owned(),
+            name: host.map(|host| format!("{}/{}", host.namespace, host.name)).unwrap_or_default(),
+            host: Some(id.to_string()),
+            mode: Some(spec.and_then(|spec| spec.mode).unwrap_or_default()),
+        },
+        ends: addresses.iter().map(|address| End::host(id, *address)).collect(),
+    }
+}
+
+fn endpoint_party(key: &ObjectKey, addresses: &[IpAddr]) -> Party {
+    Party {
+        view: EndView {
+            kind: "endpoint".to_owned(),
+            name: format!("{}/{}", key.namespace, key.name),
+            host: None,
+            mode: None,
+        },
+        ends: addresses.iter().map(|address| End::endpoint(key.clone(), *address)).collect(),
+    }
+}
+
+fn find_endpoint<'a>(snapshot: &'a Snapshot, caller: &Caller, text: &str) -> Option<(ObjectKey, &'a EndpointSpec)> {
+    let (namespace, name) = text.split_once('/').unwrap_or(("default", text));
+    let key = ObjectKey { kind: Kind::Endpoint, namespace: namespace.parse().ok()?, name: name.parse().ok()? };
+    endpoint_of(snapshot, &key).filter(|_| caller.sees(&key.namespace)).map(|spec| (key.clone(), spec))
+}
+
+fn endpoint_of<'a>(snapshot: &'a Snapshot, key: &ObjectKey) -> Option<&'a EndpointSpec> {
+    match snapshot.intent.objects.get(key)? {
+        Spec::Endpoint(spec) => Some(spec),
+        Spec::AddressGroup(_) | Spec::Host(_) | Spec::Namespace(_) | Spec::NetworkPolicy(_) | Spec::Policy(_) => None,
+    }
+}
+
+/// Whoever has an address; somebody outside if nobody has.
+fn at_address(snapshot: &Snapshot, caller: &Caller, path: &str, address: IpAddr) -> Result<Party, Refusal> {
+    let hosts = snapshot.intent.hosts.values().filter(|host| host.addresses.contains(&address));
+    let hosts = hosts.map(|host| (host.namespace.clone(), host_party(snapshot, host.id, &[address])));
+    let endpoints = snapshot
+        .intent
+        .objects
+        .keys()
+        .filter(|key| endpoint_of(snapshot, key).is_some_and(|spec| spec.addresses.contains(&address)));
+    let endpoints = endpoints.map(|key| (key.namespace.clone(), endpoint_party(key, &[address])));
+    let mut found: Vec<_> = hosts.chain(endpoints).collect();
+    match (found.pop(), found.is_empty()) {
+        (None, _) => Ok(Party {
+            view: EndView { kind: "outside".to_owned(), name: address.to_string(), host: None, mode: None },
+            ends: vec![End::outside(address)],
+        }),
+        (Some((namespace, party)), true) => {
+            // Judging it as somebody outside would be a wrong answer.
+            caller.may_in(Act::Read, &namespace)?;
+            Ok(party)
+        }
+        (Some(_), false) => Err(ambiguous(path, "several hosts or endpoints with this address: name one")),
+    }
+}
+
+/// What is opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Service {
+    Port {
+        protocol: u8,
+        port: u16,
+    },
+    /// Type and code, or an echo request of the flow's family.
+    Icmp(Option<(u8, u8)>),
+    Other(u8),
+}
+
+impl Service {
+    fn read(text: &str) -> Result<Self, Refusal> {
+        let wrong = || {
+            let forms = "443/tcp, 53/udp, 7/sctp, icmp, icmp/TYPE, icmp/TYPE/CODE or protocol/47";
+            Refusal::invalid("service", "service", format!("a service is written as {forms}"))
+        };
+        Self::parse(text).ok_or_else(wrong)
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let parts: Vec<&str> = text.split('/').collect();
+        let number = |text: &str| u8::from_str(text).ok();
+        let transport = |word: &str| match word {
+            "tcp" => Some(protocol::TCP),
+            "udp" => Some(protocol::UDP),
+            "sctp" => Some(protocol::SCTP),
+            _ => None,
+        };
+        match parts.as_slice() {
+            ["icmp"] => Some(Self::Icmp(None)),
+            ["icmp", kind] => Some(Self::Icmp(Some((number(kind)?, 0)))),
+            ["icmp", kind, code] => Some(Self::Icmp(Some((number(kind)?, number(code)?)))),
+            // Those with ports or types are asked with them: without, a rule cannot be told apart.
+            ["protocol", text] => match number(text)? {
+                protocol::TCP | protocol::UDP | protocol::SCTP | protocol::ICMP | protocol::ICMPV6 => None,
+                number => Some(Self::Other(number)),
+            },
+            [port, word] => {
+                let port = u16::from_str(port).ok().filter(|port| *port > 0)?;
+                Some(Self::Port { protocol: transport(word)?, port })
+            }
+            _ => None,
+        }
+    }
+
+    const fn packet(self, family: Family) -> Packet {
+        match (self, family) {
+            (Self::Port { protocol, port }, _) => Packet::Port { protocol, port },
+            (Self::Icmp(Some((kind, code))), _) => Packet::Icmp { kind, code },
+            (Self::Icmp(None), Family::V4) => Packet::Icmp { kind: 8, code: 0 },
+            (Self::Icmp(None), Family::V6) => Packet::Icmp { kind: 128, code: 0 },
+            (Self::Other(number), _) => Packet::Other(number),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn services_are_read_in_their_own_forms_only() {
+        assert_eq!(Service::parse("443/tcp"), Some(Service::Port { protocol: 6, port: 443 }));
+        assert_eq!(Service::parse("icmp"), Some(Service::Icmp(None)));
+        assert_eq!(Service::parse("icmp/3/4"), Some(Service::Icmp(Some((3, 4)))));
+        assert_eq!(Service::parse("protocol/47"), Some(Service::Other(47)));
+        for wrong in ["", "tcp", "tcp/443", "0/tcp", "65536/udp", "443/gre", "protocol/6", "icmp/256", "a/b/c/d"] {
+            assert_eq!(Service::parse(wrong), None, "{wrong}");
+        }
+        let echo = |family| Service::Icmp(None).packet(family);
+        assert_eq!(echo(Family::V6), Packet::Icmp { kind: 128, code: 0 });
+        assert_eq!(echo(Family::V4), Packet::Icmp { kind: 8, code: 0 });
+    }
+}

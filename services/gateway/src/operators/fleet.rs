@@ -1,0 +1,197 @@
+//! The fleet as it is judged: stored evidence, signatures checked, states derived.
+//!
+//! - The derivation is the model's; here only whether an outcome's signature is its host's is added.
+//! - A signature that was found good is remembered with exactly what it covers, so that a large fleet is not verified anew for each read.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use holdfast_api::status::{HostCounts, RevisionState, StatusView, WaitEnd, WaitFor};
+use holdfast_events::{SignatureBytes, VerifyingKeyBytes};
+use holdfast_identity::{Signature, VerifyingKey};
+use holdfast_model::desired::Component;
+use holdfast_model::ids::HostId;
+use holdfast_model::numbers::Revision;
+use holdfast_model::statement::{Authority, Outcome, outcome_bytes};
+use holdfast_model::status::{Counts, State};
+use holdfast_store::Store;
+use holdfast_store::status::{FleetStatus, HostStatus, ObservedOutcome};
+use tokio::time::Instant;
+
+use super::refuse::Refusal;
+
+/// One host with what its evidence amounts to.
+#[derive(Clone, Debug)]
+pub(crate) struct JudgedHost {
+    pub(crate) status: HostStatus,
+    /// One for each component, in their order.
+    pub(crate) components: Vec<JudgedComponent>,
+    pub(crate) state: State,
+}
+
+/// What the evidence of one component amounts to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct JudgedComponent {
+    pub(crate) state: State,
+    /// Whether the signature on what the host last said is the host's.
+    pub(crate) signature_valid: bool,
+}
+
+/// The fleet, or some hosts of it, at one moment.
+#[derive(Clone, Debug)]
+pub(crate) struct JudgedFleet {
+    pub(crate) revision: Revision,
+    pub(crate) rendered_revision: Revision,
+    pub(crate) hosts: Vec<JudgedHost>,
+}
+
+impl JudgedFleet {
+    /// The answer about one revision for those hosts that may be seen.
+    pub(crate) fn status(&self, revision: Revision, sees: impl Fn(&JudgedHost) -> bool) -> StatusView {
+        let counts: Counts = self.hosts.iter().filter(|host| sees(host)).map(|host| host.state).collect();
+        let state = if self.rendered_revision < revision {
+            RevisionState::Published
+        } else {
+            RevisionState::from(counts.roll_up())
+        };
+        StatusView {
+            revision: revision.raw(),
+            state,
+            hosts: HostCounts::from(counts),
+            latest_revision: self.revision.raw(),
+            rendered_revision: self.rendered_revision.raw(),
+            wait: None,
+        }
+    }
+}
+
+/// Whether a wait is over by what is seen.
+pub(crate) fn wait_end(status: &StatusView, wanted: WaitFor) -> Option<WaitEnd> {
+    match (status.state, wanted) {
+        (RevisionState::Converged, _) | (RevisionState::Degraded, WaitFor::Applied) => Some(WaitEnd::Reached),
+        (RevisionState::Failed, _) => Some(WaitEnd::Failed),
+        (
+            RevisionState::Degraded | RevisionState::Published | RevisionState::Progressing | RevisionState::Unknown,
+            _,
+        ) => None,
+    }
+}
+
+/// Everything that a signature covers, and who made it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Covered {
+    authority: Authority,
+    outcome: Outcome,
+    key: VerifyingKeyBytes,
+    signature: SignatureBytes,
+}
+
+impl Covered {
+    fn is_genuine(&self) -> bool {
+        let key = VerifyingKey::from_bytes(*self.key.as_bytes());
+        key.verify(&outcome_bytes(self.authority, &self.outcome), &Signature(*self.signature.as_bytes())).is_ok()
+    }
+}
+
+/// The newest genuine statement of each (host, component): at most one each, so it is as large as the fleet.
+type Proven = Arc<Mutex<HashMap<(HostId, Component), Covered>>>;
+
+/// Reads the fleet.
+#[derive(Debug)]
+pub(crate) struct Fleet {
+    store: Store,
+    proven: Proven,
+    shared: tokio::sync::Mutex<Option<(Instant, Arc<JudgedFleet>)>>,
+}
+
+impl Fleet {
+    pub(crate) fn new(store: Store) -> Self {
+        Self { store, proven: Proven::default(), shared: tokio::sync::Mutex::new(None) }
+    }
+
+    /// The fleet, or some hosts of it, as it is now.
+    pub(crate) async fn read(&self, hosts: Option<Vec<HostId>>) -> Result<JudgedFleet, Refusal> {
+        let authority = self.store.load_authority().await?;
+        let fleet = self.store.fleet_status(hosts).await?;
+        let proven = Arc::clone(&self.proven);
+        // A large fleet's signatures take seconds the first time.
+        let judged = tokio::task::spawn_blocking(move || judge(fleet, authority, &proven)).await;
+        judged.map_err(|error| Refusal::defect(&error))
+    }
+
+    /// The fleet as it was at most `age_max` ago: many who wait share one read.
+    pub(crate) async fn recent(&self, age_max: Duration) -> Result<Arc<JudgedFleet>, Refusal> {
+        let mut shared = self.shared.lock().await;
+        if let Some((at, fleet)) = &*shared
+            && at.elapsed() < age_max
+        {
+            return Ok(Arc::clone(fleet));
+        }
+        let begun = Instant::now();
+        let fleet = Arc::new(self.read(None).await?);
+        *shared = Some((begun, Arc::clone(&fleet)));
+        Ok(fleet)
+    }
+}
+
+fn judge(fleet: FleetStatus, authority: Authority, proven: &Proven) -> JudgedFleet {
+    let FleetStatus { revision, rendered_revision, hosts } = fleet;
+    let trusts = |key: &VerifyingKeyBytes, said: &ObservedOutcome| {
+        let covered = Covered { authority, outcome: said.outcome, key: *key, signature: said.signature };
+        let place = (said.outcome.host, said.outcome.component);
+        let known = |held: &HashMap<_, Covered>| held.get(&place) == Some(&covered);
+        if known(&proven.lock().unwrap_or_else(std::sync::PoisonError::into_inner)) {
+            return true;
+        }
+        // Not under the lock: verifying is the slow part.
+        let genuine = covered.is_genuine();
+        if genuine {
+            proven.lock().unwrap_or_else(std::sync::PoisonError::into_inner).insert(place, covered);
+        }
+        genuine
+    };
+    let one = |status: HostStatus| {
+        let judged = |component: &holdfast_store::status::ComponentStatus| JudgedComponent {
+            state: status.state_of(component, &trusts),
+            signature_valid: component.outcome.as_ref().is_some_and(|said| trusts(&status.outcome_key, said)),
+        };
+        let components = status.components.iter().map(judged).collect();
+        let state = status.state(&trusts);
+        JudgedHost { components, state, status }
+    };
+    JudgedFleet { revision, rendered_revision, hosts: hosts.into_iter().map(one).collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mk_fleet(rendered: u64) -> JudgedFleet {
+        JudgedFleet {
+            revision: Revision::from_raw(4),
+            rendered_revision: Revision::from_raw(rendered),
+            hosts: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_revision_that_is_not_rendered_is_published_and_no_host_is_not_converged() {
+        let everything = |_: &JudgedHost| true;
+        assert_eq!(mk_fleet(3).status(Revision::from_raw(4), everything).state, RevisionState::Published);
+        assert_eq!(mk_fleet(4).status(Revision::from_raw(4), everything).state, RevisionState::Unknown);
+    }
+
+    #[test]
+    fn a_wait_ends_by_what_was_waited_for_or_by_failure() {
+        let mut status = mk_fleet(4).status(Revision::from_raw(4), |_| true);
+        let ends = |status: &StatusView| [WaitFor::Applied, WaitFor::Converged].map(|wanted| wait_end(status, wanted));
+        assert_eq!(ends(&status), [None, None]);
+        status.state = RevisionState::Degraded;
+        assert_eq!(ends(&status), [Some(WaitEnd::Reached), None]);
+        status.state = RevisionState::Converged;
+        assert_eq!(ends(&status), [Some(WaitEnd::Reached); 2]);
+        status.state = RevisionState::Failed;
+        assert_eq!(ends(&status), [Some(WaitEnd::Failed); 2]);
+    }
+}

@@ -1,0 +1,280 @@
+//! Hosts: what is known of each, and what it holds against what it is to hold.
+
+use std::cmp::Reverse;
+use std::str::FromStr as _;
+
+use axum::Json;
+use axum::extract::{Path, State};
+use holdfast_api::object::Page;
+use holdfast_api::policy::DiffView;
+use holdfast_api::problem::{Problem, ProblemType};
+use holdfast_api::status::{
+    ComponentView, ConditionView, HostView, OutcomeView, PortView, SessionView, StampView, Sync,
+};
+use holdfast_model::artifact::assemble;
+use holdfast_model::desired::{Component, Stamp};
+use holdfast_model::digest::Digest;
+use holdfast_model::ids::HostId;
+use holdfast_model::intent::{DeclaredPort, EnrolledHost};
+use holdfast_model::numbers::Version;
+use holdfast_model::policy::protocol;
+use holdfast_model::status::State as HostState;
+use holdfast_store::status::{ComponentStatus, SessionStatus};
+use serde::Deserialize;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+use utoipa::IntoParams;
+
+use super::auth::{Act, Caller};
+use super::changes::policy_changes;
+use super::cursor;
+use super::door::Shared;
+use super::fleet::{JudgedComponent, JudgedHost};
+use super::intent::Snapshot;
+use super::refuse::Refusal;
+use super::request::Params;
+
+/// A time as answers have it.
+pub(crate) fn rfc3339(time: OffsetDateTime) -> String {
+    // Years beyond 9999 have no such form; no clock here gives one.
+    time.format(&Rfc3339).unwrap_or_else(|_| time.to_string())
+}
+
+/// A declared port as answers have it.
+pub(crate) fn port_view(port: &DeclaredPort) -> PortView {
+    let protocol = match port.protocol {
+        protocol::UDP => "udp",
+        protocol::SCTP => "sctp",
+        _ => "tcp",
+    };
+    PortView { name: port.name.clone(), protocol: protocol.to_owned(), port: port.port }
+}
+
+fn stamp_view(stamp: Stamp) -> StampView {
+    StampView { version: stamp.version.raw(), digest: stamp.digest.to_string() }
+}
+
+/// The convergence read: trouble is told before silence, silence before progress.
+fn sync_of(host: &JudgedHost) -> Sync {
+    let is_open = host.status.session.as_ref().is_some_and(|session| session.heard_ms_ago.is_some());
+    match host.state {
+        HostState::Failed => Sync::Degraded,
+        _ if !is_open => Sync::Offline,
+        HostState::Converged | HostState::Degraded => Sync::Synced,
+        HostState::Progressing | HostState::Unknown => Sync::Pending,
+    }
+}
+
+fn component_view(status: &ComponentStatus, judged: JudgedComponent) -> ComponentView {
+    let said = status.outcome.as_ref();
+    let genuine = said.filter(|_| judged.signature_valid);
+    ComponentView {
+        component: status.component,
+        state: judged.state,
+        latest: status.latest.map(stamp_view),
+        latest_revision: status.latest_revision.map(holdfast_model::numbers::Revision::raw),
+        applied: genuine.and_then(|said| said.outcome.applied).map(stamp_view),
+        outcome: said.map(|said| OutcomeView {
+            kind: said.outcome.kind.word().to_owned(),
+            wanted: stamp_view(said.outcome.wanted),
+            reason: said.reason.word().to_owned(),
+            detail: said.detail.clone(),
+            at: rfc3339(said.at),
+            signature_valid: judged.signature_valid,
+        }),
+        conditions: genuine.map(|said| said.conditions.iter().map(condition_view).collect()).unwrap_or_default(),
+        last_snapshot_sent_at: status.last_snapshot_sent_at.map(rfc3339),
+    }
+}
+
+fn condition_view(condition: &holdfast_model::condition::Condition) -> ConditionView {
+    use holdfast_model::condition::Holds;
+    let status = match condition.status {
+        Holds::True => "True",
+        Holds::False => "False",
+        Holds::Unknown => "Unknown",
+    };
+    ConditionView {
+        kind: condition.kind.word().to_owned(),
+        status: status.to_owned(),
+        reason: condition.reason.word().to_owned(),
+        message: condition.message.clone(),
+        observed_version: condition.observed_version.map(Version::raw),
+    }
+}
+
+fn session_view(session: &SessionStatus) -> SessionView {
+    SessionView {
+        session_epoch: session.session_epoch.raw(),
+        gateway: session.gateway.to_string(),
+        agent_version: session.agent_version.clone(),
+        opened_at: rfc3339(session.opened_at),
+        open: session.heard_ms_ago.is_some(),
+        heard_ms_ago: session.heard_ms_ago,
+    }
+}
+
+fn host_view(host: &JudgedHost, snapshot: &Snapshot) -> HostView {
+    let status = &host.status;
+    let spec = snapshot.host_spec(&status.namespace, &status.name);
+    let mut labels = status.labels.clone();
+    labels.extend(spec.map(|spec| spec.labels.clone()).unwrap_or_default());
+    let own = snapshot.intent.hosts.get(&status.host).map(|host| host.ports.as_slice()).unwrap_or_default();
+    let ports = spec.and_then(|spec| spec.ports.as_deref()).unwrap_or(own);
+    let components = status.components.iter().zip(&host.components);
+    HostView {
+        id: status.host.to_string(),
+        namespace: status.namespace.to_string(),
+        name: status.name.to_string(),
+        labels,
+        addresses: status.addresses.iter().map(ToString::to_string).collect(),
+        ports: ports.iter().map(port_view).collect(),
+        mode: spec.and_then(|spec| spec.mode).unwrap_or_default(),
+        state: host.state,
+        sync: sync_of(host),
+        enrolled_at: rfc3339(status.enrolled_at),
+        last_seen_at: status.last_seen_at.map(rfc3339),
+        session: status.session.as_ref().map(session_view),
+        components: components.map(|(status, judged)| component_view(status, *judged)).collect(),
+    }
+}
+
+/// Finds a host by `ho_…`, `namespace/name` or a name in `default`; one that may not be seen is not there.
+pub(crate) fn find<'a>(snapshot: &'a Snapshot, caller: &Caller, text: &str) -> Option<&'a EnrolledHost> {
+    let found = match HostId::from_str(text) {
+        Ok(id) => snapshot.intent.hosts.get(&id),
+        Err(_) => {
+            let (namespace, name) = text.split_once('/').unwrap_or(("default", text));
+            let named = |host: &&EnrolledHost| host.namespace.as_str() == namespace && host.name.as_str() == name;
+            snapshot.intent.hosts.values().find(named)
+        }
+    };
+    found.filter(|host| caller.sees(&host.namespace))
+}
+
+#[derive(Clone, Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct HostsQuery {
+    /// Only this namespace.
+    namespace: Option<String>,
+    /// The most items, 1 to 500.
+    limit: Option<u32>,
+    /// From the page before.
+    cursor: Option<String>,
+}
+
+/// A host's place in the list: trouble first, then who was heard last. Hosts that move meanwhile may be listed twice or not.
+type Place = (Sync, Reverse<i64>, String, String);
+
+fn place(host: &JudgedHost) -> Place {
+    let heard = host.status.last_seen_at.map_or(0, OffsetDateTime::unix_timestamp);
+    // Those that are in order keep one place, so that a list of a healthy fleet does not move under the reader.
+    let sync = sync_of(host);
+    let heard = if sync == Sync::Offline { heard } else { 0 };
+    (sync, Reverse(heard), host.status.namespace.to_string(), host.status.name.to_string())
+}
+
+/// Hosts, those in trouble first.
+#[utoipa::path(get, path = "/v1/hosts", tag = "hosts", params(HostsQuery), responses(
+    (status = 200, body = Page<HostView>),
+    (status = "default", description = "Refused", body = Problem, content_type = "application/problem+json"),
+))]
+pub(crate) async fn list(
+    State(door): State<Shared>,
+    caller: Caller,
+    Params(query): Params<HostsQuery>,
+) -> Result<Json<Page<HostView>>, Refusal> {
+    caller.may(Act::Read)?;
+    let limit = cursor::limit_of(query.limit)?;
+    let list = format!("hosts {:?}", query.namespace);
+    let after: Option<Place> = cursor::decode(&list, query.cursor.as_deref())?;
+    let fleet = door.fleet.read(None).await?;
+    let snapshot = door.intent.current().await?;
+    let wanted = |host: &&JudgedHost| {
+        caller.sees(&host.status.namespace)
+            && query.namespace.as_ref().is_none_or(|namespace| namespace == host.status.namespace.as_str())
+    };
+    let mut hosts: Vec<(Place, &JudgedHost)> =
+        fleet.hosts.iter().filter(wanted).map(|host| (place(host), host)).collect();
+    hosts.sort_by(|(a, _), (b, _)| a.cmp(b));
+    let from = after.map_or(0, |after| hosts.partition_point(|(place, _)| *place <= after));
+    let rest = hosts.get(from..).unwrap_or_default();
+    let page = rest.get(..limit).unwrap_or(rest);
+    let next_cursor = match page.last() {
+        Some((last, _)) if page.len() < rest.len() => Some(cursor::encode(&list, last)?),
+        Some(_) | None => None,
+    };
+    let items = page.iter().map(|(_, host)| host_view(host, &snapshot)).collect();
+    Ok(Json(Page { items, next_cursor, revision: fleet.revision.raw() }))
+}
+
+async fn judged(door: &Shared, caller: &Caller, text: &str) -> Result<(JudgedHost, HostView), Refusal> {
+    let snapshot = door.intent.current().await?;
+    let missing = || Refusal::not_found(format!("host `{}`", text.chars().take(300).collect::<String>()));
+    let id = find(&snapshot, caller, text).ok_or_else(missing)?.id;
+    let mut fleet = door.fleet.read(Some(vec![id])).await?;
+    let host = fleet.hosts.pop().ok_or_else(missing)?;
+    let view = host_view(&host, &snapshot);
+    Ok((host, view))
+}
+
+/// One host.
+#[utoipa::path(get, path = "/v1/hosts/{host}", tag = "hosts", params(
+    ("host" = String, Path, description = "`ho_…`, `namespace%2Fname`, or a name in `default`"),
+), responses(
+    (status = 200, body = HostView),
+    (status = 404, description = "There is no such host", body = Problem, content_type = "application/problem+json"),
+    (status = "default", description = "Refused", body = Problem, content_type = "application/problem+json"),
+))]
+pub(crate) async fn one(
+    State(door): State<Shared>,
+    caller: Caller,
+    Path(host): Path<String>,
+) -> Result<Json<HostView>, Refusal> {
+    caller.may(Act::Read)?;
+    Ok(Json(judged(&door, &caller, &host).await?.1))
+}
+
+/// What a host says it holds against what it is to hold.
+#[utoipa::path(get, path = "/v1/hosts/{host}/diff", tag = "hosts", params(
+    ("host" = String, Path, description = "`ho_…`, `namespace%2Fname`, or a name in `default`"),
+), responses(
+    (status = 200, body = DiffView),
+    (status = 404, description = "There is no such host", body = Problem, content_type = "application/problem+json"),
+    (status = 409, description = "Nothing was rendered yet", body = Problem, content_type = "application/problem+json"),
+    (status = "default", description = "Refused", body = Problem, content_type = "application/problem+json"),
+))]
+pub(crate) async fn diff(
+    State(door): State<Shared>,
+    caller: Caller,
+    Path(host): Path<String>,
+) -> Result<Json<DiffView>, Refusal> {
+    caller.may(Act::Read)?;
+    let (host, view) = judged(&door, &caller, &host).await?;
+    let mut pairs = host.status.components.iter().zip(&host.components);
+    let policy = pairs.find(|(status, _)| status.component == Component::Policy);
+    let not_rendered = || Refusal::new(ProblemType::NotRendered, "nothing was rendered for this host yet");
+    let (status, judged) = policy.ok_or_else(not_rendered)?;
+    let latest = status.latest.ok_or_else(not_rendered)?;
+    let said = status.outcome.as_ref().filter(|_| judged.signature_valid);
+    let applied = said.and_then(|said| said.outcome.applied);
+    let (from, to) = (applied.map(|stamp| stamp.digest), latest.digest);
+    let roots: Vec<Digest> = from.into_iter().chain([to]).collect();
+    let nodes = door.store.fetch_trees(roots, |_| false).await?;
+    let changes = door
+        .compute(move || {
+            let body = |root: Digest| assemble(root, |digest| nodes.get(&digest).cloned());
+            let base = from.map(body).transpose()?.unwrap_or_default();
+            Ok(policy_changes(&base, &body(to)?))
+        })
+        .await?
+        .map_err(|error: holdfast_model::artifact::AssembleError| Refusal::defect(&error))?;
+    Ok(Json(DiffView {
+        host: view.id,
+        name: format!("{}/{}", view.namespace, view.name),
+        applied_version: applied.map(|stamp| stamp.version.raw()),
+        latest_version: latest.version.raw(),
+        changes,
+    }))
+}

@@ -1,0 +1,105 @@
+//! Intent at the last revision, kept between requests and brought up to date by what changed.
+//!
+//! - What is kept is a copy of one revision, never a mixture: each request asks the store what came after it first.
+//! - A request sees every change that was committed before it began.
+
+use std::sync::{Arc, RwLock};
+
+use holdfast_model::intent::{Intent, Kind, Object, ObjectKey, Spec};
+use holdfast_model::name::Name;
+use holdfast_model::numbers::Revision;
+use holdfast_store::intent::Changes;
+use holdfast_store::{Error, Store};
+
+/// Everything in force at one revision.
+#[derive(Debug)]
+pub(crate) struct Snapshot {
+    pub(crate) revision: Revision,
+    pub(crate) intent: Intent,
+}
+
+impl Snapshot {
+    /// The object with a key.
+    pub(crate) fn object(&self, key: &ObjectKey) -> Option<Object> {
+        let spec = self.intent.objects.get(key)?.clone();
+        Some(Object { namespace: key.namespace.clone(), name: key.name.clone(), spec })
+    }
+
+    /// What an operator says of an enrolled host, if anything.
+    pub(crate) fn host_spec(&self, namespace: &Name, name: &Name) -> Option<&holdfast_model::intent::HostSpec> {
+        let key = ObjectKey { kind: Kind::Host, namespace: namespace.clone(), name: name.clone() };
+        match self.intent.objects.get(&key) {
+            Some(Spec::Host(spec)) => Some(spec),
+            Some(
+                Spec::AddressGroup(_)
+                | Spec::Endpoint(_)
+                | Spec::Namespace(_)
+                | Spec::NetworkPolicy(_)
+                | Spec::Policy(_),
+            )
+            | None => None,
+        }
+    }
+}
+
+/// The kept copy.
+#[derive(Debug)]
+pub(crate) struct IntentView {
+    store: Store,
+    held: RwLock<Option<Arc<Snapshot>>>,
+}
+
+impl IntentView {
+    pub(crate) const fn new(store: Store) -> Self {
+        Self { store, held: RwLock::new(None) }
+    }
+
+    /// Intent at the last revision.
+    pub(crate) async fn current(&self) -> Result<Arc<Snapshot>, Error> {
+        let held = self.held.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
+        let Some(held) = held else { return self.load().await };
+        let changes = self.store.changes_since(held.revision).await?;
+        if changes.until == held.revision {
+            return Ok(held);
+        }
+        if changes.until < held.revision {
+            // Another life of the database: nothing of what is held counts.
+            return self.load().await;
+        }
+        Ok(self.keep(advanced(&held, changes)))
+    }
+
+    async fn load(&self) -> Result<Arc<Snapshot>, Error> {
+        let (revision, intent) = self.store.load_intent(None).await?;
+        let loaded = Arc::new(Snapshot { revision, intent });
+        *self.held.write().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(Arc::clone(&loaded));
+        Ok(loaded)
+    }
+
+    /// Keeps a copy unless a later one is kept already.
+    fn keep(&self, next: Snapshot) -> Arc<Snapshot> {
+        let next = Arc::new(next);
+        let mut held = self.held.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if held.as_ref().is_none_or(|held| held.revision < next.revision) {
+            *held = Some(Arc::clone(&next));
+        }
+        next
+    }
+}
+
+fn advanced(held: &Snapshot, changes: Changes) -> Snapshot {
+    let mut intent = held.intent.clone();
+    for change in changes.objects {
+        match change.now {
+            Some(spec) => intent.objects.insert(change.key, spec),
+            None => intent.objects.remove(&change.key),
+        };
+    }
+    for change in changes.hosts {
+        match change.now {
+            Some(host) => intent.hosts.insert(change.host, host),
+            None => intent.hosts.remove(&change.host),
+        };
+    }
+    Snapshot { revision: changes.until, intent }
+}

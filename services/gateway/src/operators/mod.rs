@@ -1,0 +1,33 @@
+//! The operators' door: the HTTPS API.
+//!
+//! - Every answer that is no success is a typed problem; every list has pages; every body and wait has a bound.
+//! - What changes intent commits first and rings after: a hint that is lost costs time, never correctness.
+//! - Reads answer from one consistent state each, and see what was committed before they began.
+//!
+//! It renders nothing that is sent and holds no session. A plan uses the renderer's pure code and writes nothing.
+
+mod audit;
+mod auth;
+mod bell;
+mod changes;
+mod cursor;
+mod door;
+mod explain;
+mod fleet;
+mod hosts;
+mod intent;
+mod objects;
+mod operations;
+mod plan;
+mod rebuild;
+mod refuse;
+mod request;
+mod router;
+mod settle;
+mod start;
+mod status;
+mod tokens;
+
+pub use audit::AuditDoor;
+pub use router::openapi;
+pub use start::{AdminTokenError, DoorConfig, create_admin_token, routes, start};

@@ -1,0 +1,295 @@
+//! Authored objects: apply, delete, list, one.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Path, State};
+use holdfast_api::object::{ApplyRequest, ApplyResponse, Change, ObjectView, Page};
+use holdfast_api::problem::Problem;
+use holdfast_events::{Hint, OperationVerb};
+use holdfast_model::intent::{Kind, Object, ObjectKey, Spec};
+use holdfast_model::name::Name;
+use holdfast_model::numbers::Revision;
+use holdfast_store::intent::{Applied, IntentChange, Prune};
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::auth::{Act, Caller};
+use super::cursor;
+use super::door::Shared;
+use super::intent::Snapshot;
+use super::plan::{Wanted, check_digest, plan_now, views};
+use super::refuse::Refusal;
+use super::request::{LargeBody, Params};
+
+/// How many bytes of documents one page has before it ends: half of what clients take of an answer.
+const PAGE_BYTES_MAX: usize = 2 * 1024 * 1024;
+
+/// Puts objects in force; all of them or none.
+#[utoipa::path(post, path = "/v1/apply", tag = "objects", request_body = ApplyRequest, responses(
+    (status = 200, body = ApplyResponse),
+    (status = 409, description = "There is a later revision, or another plan", body = Problem, content_type = "application/problem+json"),
+    (status = 422, description = "The documents have faults", body = Problem, content_type = "application/problem+json"),
+    (status = "default", description = "Refused", body = Problem, content_type = "application/problem+json"),
+))]
+pub(crate) async fn apply(
+    State(door): State<Shared>,
+    caller: Caller,
+    body: LargeBody<ApplyRequest>,
+) -> Result<Json<ApplyResponse>, Refusal> {
+    caller.may(Act::Edit)?;
+    let LargeBody { value, permit } = body;
+    let mut expected = value.expected_revision;
+    let demanded = value.expected_plan.clone();
+    let wanted = Arc::new(Wanted::read(value, &caller, Act::Edit)?);
+    if demanded.is_some() {
+        let plan = plan_now(&door, Arc::clone(&wanted)).await?;
+        check_digest(&plan, demanded.as_deref())?;
+        // What was planned is done on what it was planned on, or not at all.
+        expected = expected.or(Some(plan.base_revision.raw()));
+    }
+    let base = door.intent.current().await?;
+    let change = IntentChange {
+        actor: caller.actor(),
+        verb: OperationVerb::Apply,
+        puts: wanted.puts.clone(),
+        deletes: Vec::new(),
+        prune: if wanted.pruned.is_empty() { Prune::Nothing } else { Prune::Namespaces(wanted.pruned.clone()) },
+        expected: expected.map(Revision::from_raw),
+    };
+    let applied = door.store.apply_intent(change).await?;
+    let named = wanted.puts.iter().map(Object::key).collect();
+    let response = answer(&door, &base, applied, named, expected).await?;
+    drop(permit);
+    Ok(Json(response))
+}
+
+/// Tells what was done, and rings.
+async fn answer(
+    door: &Shared,
+    base: &Snapshot,
+    applied: Applied,
+    named: Vec<ObjectKey>,
+    expected: Option<u64>,
+) -> Result<ApplyResponse, Refusal> {
+    let mut changes: BTreeMap<ObjectKey, Change> = named.into_iter().map(|key| (key, Change::Unchanged)).collect();
+    match applied {
+        Applied::Moved { revision } => Err(Refusal::stale(revision, expected.unwrap_or_default())),
+        Applied::Unchanged { revision, missing: _ } => {
+            Ok(ApplyResponse { revision: revision.raw(), operation: None, unchanged: true, objects: views(changes) })
+        }
+        Applied::Changed { revision, operation, put, deleted, missing: _ } => {
+            door.ring([Hint::Intent, Hint::Event]);
+            tracing::info!(%revision, %operation, put = put.len(), deleted = deleted.len(), "intent changed");
+            let created = created(door, base, revision, &put).await;
+            for key in put {
+                let change = if created.contains(&key) { Change::Created } else { Change::Updated };
+                changes.insert(key, change);
+            }
+            changes.extend(deleted.into_iter().map(|key| (key, Change::Deleted)));
+            Ok(ApplyResponse {
+                revision: revision.raw(),
+                operation: Some(operation.to_string()),
+                unchanged: false,
+                objects: views(changes),
+            })
+        }
+    }
+}
+
+/// Which of the objects that a revision put were not in force before it.
+async fn created(door: &Shared, base: &Snapshot, revision: Revision, put: &[ObjectKey]) -> Vec<ObjectKey> {
+    let was_there = |intent: &holdfast_model::intent::Intent, key: &ObjectKey| intent.objects.contains_key(key);
+    if base.revision.next() == Some(revision) {
+        return put.iter().filter(|key| !was_there(&base.intent, key)).cloned().collect();
+    }
+    // Somebody else changed something in between: the state just before this revision decides.
+    let before = Revision::from_raw(revision.raw().saturating_sub(1));
+    match door.store.load_intent(Some(before)).await {
+        Ok((_, intent)) => put.iter().filter(|key| !was_there(&intent, key)).cloned().collect(),
+        Err(error) => {
+            // The change is made: failing now would say otherwise.
+            tracing::warn!(%error, "which objects are new cannot be told");
+            Vec::new()
+        }
+    }
+}
+
+fn key_of(kind: &str, namespace: &str, name: &str) -> Result<ObjectKey, Refusal> {
+    let kind = kind_of(kind)?;
+    let read = |path: &str, text: &str| -> Result<Name, Refusal> {
+        text.parse().map_err(|error: holdfast_model::name::NameError| Refusal::invalid(path, "name", error.to_string()))
+    };
+    let (namespace, name) = (read("namespace", namespace)?, read("name", name)?);
+    // A Namespace is in the namespace of its own name, whatever the path says in its place.
+    let namespace = if kind == Kind::Namespace { name.clone() } else { namespace };
+    Ok(ObjectKey { kind, namespace, name })
+}
+
+/// The kind with a word, in any case and also in the plural.
+fn kind_of(word: &str) -> Result<Kind, Refusal> {
+    let lower = word.to_ascii_lowercase();
+    let fits = |kind: &Kind| {
+        let known = kind.word().to_ascii_lowercase();
+        let plural = known.strip_suffix('y').map_or_else(|| format!("{known}s"), |stem| format!("{stem}ies"));
+        lower == known || lower == plural
+    };
+    Kind::ALL.into_iter().find(fits).ok_or_else(|| {
+        let words: Vec<&str> = Kind::ALL.iter().map(|kind| kind.word()).collect();
+        Refusal::invalid("kind", "kind-unknown", format!("`{}` is none of {}", cut(word), words.join(", ")))
+    })
+}
+
+fn cut(text: &str) -> String {
+    text.chars().take(64).collect()
+}
+
+/// Takes one object out of force.
+#[utoipa::path(delete, path = "/v1/objects/{kind}/{namespace}/{name}", tag = "objects", params(
+    ("kind" = String, Path, description = "As `Policy`"),
+    ("namespace" = String, Path, description = "Of a Namespace its own name"),
+    ("name" = String, Path, description = "Its name"),
+), responses(
+    (status = 200, body = ApplyResponse),
+    (status = 404, description = "There is no such object", body = Problem, content_type = "application/problem+json"),
+    (status = "default", description = "Refused", body = Problem, content_type = "application/problem+json"),
+))]
+pub(crate) async fn delete(
+    State(door): State<Shared>,
+    caller: Caller,
+    Path((kind, namespace, name)): Path<(String, String, String)>,
+) -> Result<Json<ApplyResponse>, Refusal> {
+    let key = key_of(&kind, &namespace, &name)?;
+    caller.may_in(Act::Edit, &key.namespace)?;
+    let base = door.intent.current().await?;
+    let change = IntentChange {
+        actor: caller.actor(),
+        verb: OperationVerb::Delete,
+        puts: Vec::new(),
+        deletes: vec![key.clone()],
+        prune: Prune::Nothing,
+        expected: None,
+    };
+    let applied = door.store.apply_intent(change).await?;
+    if matches!(&applied, Applied::Unchanged { .. }) {
+        return Err(Refusal::not_found(&key));
+    }
+    Ok(Json(answer(&door, &base, applied, Vec::new(), None).await?))
+}
+
+fn view(key: &ObjectKey, spec: &Spec, with_document: bool) -> ObjectView {
+    let document = with_document.then(|| {
+        let (namespace, name) = (key.namespace.clone(), key.name.clone());
+        holdfast_documents::write(&Object { namespace, name, spec: spec.clone() })
+    });
+    ObjectView {
+        object: key.to_string(),
+        kind: key.kind.word().to_owned(),
+        namespace: key.namespace.to_string(),
+        name: key.name.to_string(),
+        document,
+    }
+}
+
+/// One object with its document.
+#[utoipa::path(get, path = "/v1/objects/{kind}/{namespace}/{name}", tag = "objects", params(
+    ("kind" = String, Path, description = "As `Policy`"),
+    ("namespace" = String, Path, description = "Of a Namespace its own name"),
+    ("name" = String, Path, description = "Its name"),
+), responses(
+    (status = 200, body = ObjectView),
+    (status = 404, description = "There is no such object", body = Problem, content_type = "application/problem+json"),
+    (status = "default", description = "Refused", body = Problem, content_type = "application/problem+json"),
+))]
+pub(crate) async fn one(
+    State(door): State<Shared>,
+    caller: Caller,
+    Path((kind, namespace, name)): Path<(String, String, String)>,
+) -> Result<Json<ObjectView>, Refusal> {
+    caller.may(Act::Read)?;
+    let key = key_of(&kind, &namespace, &name)?;
+    let snapshot = door.intent.current().await?;
+    let object = snapshot.object(&key).filter(|_| caller.sees(&key.namespace));
+    let object = object.ok_or_else(|| Refusal::not_found(&key))?;
+    Ok(Json(view(&key, &object.spec, true)))
+}
+
+#[derive(Clone, Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct ListQuery {
+    /// Only this kind.
+    kind: Option<String>,
+    /// Only this namespace.
+    namespace: Option<String>,
+    /// Whether each item has its document.
+    #[serde(default)]
+    documents: bool,
+    /// The most items, 1 to 500.
+    limit: Option<u32>,
+    /// From the page before.
+    cursor: Option<String>,
+}
+
+/// Objects in force, by kind, namespace and name.
+#[utoipa::path(get, path = "/v1/objects", tag = "objects", params(ListQuery), responses(
+    (status = 200, body = Page<ObjectView>),
+    (status = "default", description = "Refused", body = Problem, content_type = "application/problem+json"),
+))]
+pub(crate) async fn list(
+    State(door): State<Shared>,
+    caller: Caller,
+    Params(query): Params<ListQuery>,
+) -> Result<Json<Page<ObjectView>>, Refusal> {
+    caller.may(Act::Read)?;
+    let kind = query.kind.as_deref().map(kind_of).transpose()?;
+    let limit = cursor::limit_of(query.limit)?;
+    let list = format!("objects {kind:?} {:?}", query.namespace);
+    let after: Option<ObjectKey> = cursor::decode(&list, query.cursor.as_deref())?;
+    let snapshot = door.intent.current().await?;
+    let wanted = |key: &ObjectKey| {
+        kind.is_none_or(|kind| kind == key.kind)
+            && query.namespace.as_ref().is_none_or(|namespace| namespace == key.namespace.as_str())
+            && caller.sees(&key.namespace)
+    };
+    let begin = after.map_or(Bound::Unbounded, Bound::Excluded);
+    let mut rest = snapshot.intent.objects.range((begin, Bound::Unbounded)).filter(|(key, _)| wanted(key)).peekable();
+    let (mut items, mut bytes, mut last) = (Vec::new(), 0, None);
+    while items.len() < limit && bytes < PAGE_BYTES_MAX {
+        let Some((key, spec)) = rest.next() else { break };
+        let item = view(key, spec, query.documents);
+        bytes += item.document.as_ref().map_or(0, |document| document.to_string().len());
+        items.push(item);
+        last = Some(key);
+    }
+    let next_cursor = match (rest.peek(), last) {
+        (Some(_), Some(last)) => Some(cursor::encode(&list, last)?),
+        (Some(_) | None, _) => None,
+    };
+    Ok(Json(Page { items, next_cursor, revision: snapshot.revision.raw() }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_are_known_in_any_case_and_in_the_plural() {
+        for word in ["Policy", "policy", "policies", "POLICIES"] {
+            assert_eq!(kind_of(word).expect("known"), Kind::Policy);
+        }
+        assert_eq!(kind_of("networkpolicies").expect("known"), Kind::NetworkPolicy);
+        assert_eq!(kind_of("addressgroups").expect("known"), Kind::AddressGroup);
+        assert!(kind_of("pod").is_err());
+    }
+
+    #[test]
+    fn a_namespace_is_in_the_namespace_of_its_own_name() {
+        let key = key_of("namespace", "whatever", "edge").expect("a key");
+        assert_eq!(key.to_string(), "Namespace/edge");
+        assert_eq!(key.namespace.as_str(), "edge");
+        assert!(key_of("host", "default", "Not A Name").is_err());
+    }
+}

@@ -1,0 +1,265 @@
+//! What a change would do: rendered on one consistent snapshot, compared host by host, written nowhere.
+//!
+//! - The renderer's own index and code: what a plan shows is what would be sent.
+//! - The digest names base revision, objects and every host's two policies, so that an apply can demand exactly this.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use holdfast_api::object::{ApplyRequest, Change, ObjectChange};
+use holdfast_api::policy::{PlanView, PlannedHost};
+use holdfast_api::problem::{Problem, ProblemType};
+use holdfast_documents::Source;
+use holdfast_model::digest::Digest;
+use holdfast_model::ids::HostId;
+use holdfast_model::intent::{Object, ObjectKey};
+use holdfast_model::name::Name;
+use holdfast_model::numbers::Revision;
+use holdfast_render::{Affected, Edit, Index, render_hosts};
+
+use super::auth::{Act, Caller};
+use super::changes::policy_changes;
+use super::door::Shared;
+use super::intent::Snapshot;
+use super::refuse::Refusal;
+use super::request::LargeBody;
+
+/// What documents ask for.
+#[derive(Clone, Debug)]
+pub(crate) struct Wanted {
+    pub(crate) puts: Vec<Object>,
+    /// The namespaces of which everything else goes.
+    pub(crate) pruned: BTreeSet<Name>,
+}
+
+impl Wanted {
+    /// Reads documents and makes sure that the caller reaches every namespace that they touch.
+    pub(crate) fn read(request: ApplyRequest, caller: &Caller, act: Act) -> Result<Self, Refusal> {
+        let source = |source: holdfast_api::object::Source| Source { name: source.name, text: source.text };
+        let sources: Vec<Source> = request.sources.into_iter().map(source).collect();
+        let puts = holdfast_documents::read(&sources).map_err(|faults| Refusal::documents(&faults))?;
+        let namespaces: BTreeSet<Name> = puts.iter().map(|object| object.namespace.clone()).collect();
+        namespaces.iter().try_for_each(|namespace| caller.may_in(act, namespace))?;
+        Ok(Self { puts, pruned: if request.prune { namespaces } else { BTreeSet::new() } })
+    }
+
+    /// What becomes of every object that is named or pruned, against one snapshot.
+    fn changes(&self, base: &Snapshot) -> BTreeMap<ObjectKey, Change> {
+        let of = |object: &Object| match base.intent.objects.get(&object.key()) {
+            None => Change::Created,
+            Some(spec) if *spec == object.spec => Change::Unchanged,
+            Some(_) => Change::Updated,
+        };
+        let mut changes: BTreeMap<ObjectKey, Change> =
+            self.puts.iter().map(|object| (object.key(), of(object))).collect();
+        let pruned = base.intent.objects.keys().filter(|key| self.pruned.contains(&key.namespace));
+        for key in pruned {
+            changes.entry(key.clone()).or_insert(Change::Deleted);
+        }
+        changes
+    }
+}
+
+/// A plan before it is narrowed to what a caller may see.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) base_revision: Revision,
+    pub(crate) digest: Digest,
+    objects: BTreeMap<ObjectKey, Change>,
+    hosts: Vec<(Name, PlannedHost)>,
+    hosts_unchanged: u64,
+}
+
+/// Tries a change on a snapshot. Takes long on a large fleet.
+pub(crate) fn plan(base: &Snapshot, wanted: &Wanted) -> Plan {
+    let objects = wanted.changes(base);
+    let before = Index::new(&base.intent);
+    let mut after = before.clone();
+    let mut affected = Affected::default();
+    for object in &wanted.puts {
+        if objects.get(&object.key()) != Some(&Change::Unchanged) {
+            affected.extend(after.apply(Edit::PutObject(object.clone())));
+        }
+    }
+    for (key, change) in &objects {
+        if *change == Change::Deleted {
+            affected.extend(after.apply(Edit::DeleteObject(key.clone())));
+        }
+    }
+    let old = render_hosts(&before, affected.hosts.iter().copied());
+    let new = render_hosts(&after, affected.hosts.iter().copied());
+    let mut named = Named::new(base.revision, &objects);
+    let mut hosts = Vec::new();
+    for (host, body) in &new {
+        let (Some(enrolled), Some(base_body)) = (base.intent.hosts.get(host), old.get(host)) else { continue };
+        let (from, to) = (base_body.digest(), body.digest());
+        if from == to {
+            continue;
+        }
+        named.host(*host, from, to);
+        let changes = policy_changes(base_body, body);
+        let (namespace, name) = (enrolled.namespace.to_string(), enrolled.name.to_string());
+        hosts.push((enrolled.namespace.clone(), PlannedHost { host: host.to_string(), namespace, name, changes }));
+    }
+    let hosts_unchanged = base.intent.hosts.len().saturating_sub(hosts.len()) as u64;
+    Plan { base_revision: base.revision, digest: named.digest(), objects, hosts, hosts_unchanged }
+}
+
+/// The bytes that a plan's digest names.
+struct Named(Vec<u8>);
+
+impl Named {
+    fn new(base: Revision, objects: &BTreeMap<ObjectKey, Change>) -> Self {
+        let mut bytes = b"holdfast.dev plan v1\n".to_vec();
+        bytes.extend_from_slice(&base.raw().to_be_bytes());
+        for (key, change) in objects {
+            bytes.extend_from_slice(format!("{key} {}\n", change.word()).as_bytes());
+        }
+        Self(bytes)
+    }
+
+    fn host(&mut self, host: HostId, from: Digest, to: Digest) {
+        self.0.extend_from_slice(host.uuid().as_bytes());
+        self.0.extend_from_slice(from.as_bytes());
+        self.0.extend_from_slice(to.as_bytes());
+    }
+
+    fn digest(&self) -> Digest {
+        Digest::of(&self.0)
+    }
+}
+
+impl Plan {
+    fn view(self, caller: &Caller) -> PlanView {
+        let (seen, hidden): (Vec<_>, Vec<_>) =
+            self.hosts.into_iter().partition(|(namespace, _)| caller.sees(namespace));
+        PlanView {
+            base_revision: self.base_revision.raw(),
+            digest: self.digest.to_string(),
+            unchanged: self.objects.values().all(|change| *change == Change::Unchanged),
+            objects: views(self.objects),
+            hosts: seen.into_iter().map(|(_, host)| host).collect(),
+            hosts_hidden: hidden.len() as u64,
+            hosts_unchanged: self.hosts_unchanged,
+        }
+    }
+}
+
+/// Objects and what becomes of them, in the order of their keys.
+pub(crate) fn views(changes: BTreeMap<ObjectKey, Change>) -> Vec<ObjectChange> {
+    changes.into_iter().map(|(key, change)| ObjectChange { object: key.to_string(), change }).collect()
+}
+
+/// The plan of a change on the last revision.
+pub(crate) async fn plan_now(door: &Shared, wanted: Arc<Wanted>) -> Result<Plan, Refusal> {
+    let base = door.intent.current().await?;
+    door.compute(move || plan(&base, &wanted)).await
+}
+
+/// What these documents would change, host by host; writes nothing.
+#[utoipa::path(post, path = "/v1/plan", tag = "objects", request_body = ApplyRequest, responses(
+    (status = 200, body = PlanView),
+    (status = 422, description = "The documents have faults", body = Problem, content_type = "application/problem+json"),
+    (status = "default", description = "Refused", body = Problem, content_type = "application/problem+json"),
+))]
+pub(crate) async fn plan_change(
+    State(door): State<Shared>,
+    caller: Caller,
+    body: LargeBody<ApplyRequest>,
+) -> Result<Json<PlanView>, Refusal> {
+    caller.may(Act::Read)?;
+    let LargeBody { value, permit } = body;
+    let expected = (value.expected_revision, value.expected_plan.clone());
+    let wanted = Arc::new(Wanted::read(value, &caller, Act::Read)?);
+    let plan = plan_now(&door, wanted).await?;
+    drop(permit);
+    if let Some(revision) = expected.0.filter(|revision| *revision != plan.base_revision.raw()) {
+        return Err(Refusal::stale(plan.base_revision, revision));
+    }
+    check_digest(&plan, expected.1.as_deref())?;
+    Ok(Json(plan.view(&caller)))
+}
+
+/// Refuses a plan that is not the one that was demanded.
+pub(crate) fn check_digest(plan: &Plan, demanded: Option<&str>) -> Result<(), Refusal> {
+    match demanded {
+        Some(demanded) if demanded != plan.digest.to_string() => {
+            let text = "this would do something else than the plan says: plan again; nothing was changed";
+            Err(Refusal::new(ProblemType::StalePlan, text))
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use holdfast_model::intent::{EnrolledHost, Intent};
+    use holdfast_model::policy::{Direction, Mode};
+    use uuid::Uuid;
+
+    fn mk_objects(text: &str) -> Vec<Object> {
+        holdfast_documents::read(&[Source { name: "t".to_owned(), text: text.to_owned() }]).expect("reads")
+    }
+
+    fn mk_snapshot(documents: &str) -> Snapshot {
+        let mut intent = Intent::default();
+        mk_objects(documents).into_iter().for_each(|object| intent.put(object));
+        for (n, name) in [(1, "web"), (2, "db")] {
+            let host = EnrolledHost {
+                id: HostId::new(Uuid::from_u128(n)),
+                namespace: Name::default_namespace(),
+                name: name.parse().expect("a name"),
+                labels: [("app".to_owned(), name.to_owned())].into(),
+                ports: Vec::new(),
+                addresses: vec![std::net::Ipv4Addr::new(10, 0, 0, u8::try_from(n).expect("small")).into()],
+            };
+            intent.hosts.insert(host.id, host);
+        }
+        Snapshot { revision: Revision::from_raw(7), intent }
+    }
+
+    const WEB: &str = "apiVersion: holdfast.dev/v1\nkind: Policy\nmetadata: {name: p}\nspec:\n  hostSelector: \
+                       {matchLabels: {app: db}}\n  ingress: [{from: [{hostSelector: {matchLabels: {app: web}}}], \
+                       services: [{tcp: 5432}]}]\n---\napiVersion: holdfast.dev/v1\nkind: Host\nmetadata: {name: db}\n\
+                       spec: {mode: enforced}\n";
+
+    #[test]
+    fn only_hosts_whose_policy_would_change_are_in_a_plan_with_what_changes() {
+        let wanted = Wanted { puts: mk_objects(WEB), pruned: BTreeSet::new() };
+        let plan = plan(&mk_snapshot(""), &wanted);
+        let [(_, host)] = plan.hosts.as_slice() else { panic!("{:?}", plan.hosts) };
+        assert_eq!((host.name.as_str(), plan.hosts_unchanged), ("db", 1));
+        assert_eq!(host.changes.mode.map(|mode| mode.to), Some(Mode::Enforced));
+        assert_eq!(host.changes.rules_added[0].service, "tcp 5432");
+        assert_eq!(host.changes.isolation[0].direction, Direction::Ingress);
+    }
+
+    #[test]
+    fn what_is_as_asked_for_is_unchanged_and_pruning_takes_the_rest_of_its_namespaces() {
+        let base = mk_snapshot(WEB);
+        let same = plan(&base, &Wanted { puts: mk_objects(WEB), pruned: BTreeSet::new() });
+        assert!(same.hosts.is_empty() && same.objects.values().all(|change| *change == Change::Unchanged));
+        let host = mk_objects(WEB).pop().expect("two objects");
+        let pruned = plan(&base, &Wanted { puts: vec![host], pruned: [Name::default_namespace()].into() });
+        let deleted: Vec<String> = pruned
+            .objects
+            .iter()
+            .filter(|(_, change)| **change == Change::Deleted)
+            .map(|(key, _)| key.to_string())
+            .collect();
+        assert_eq!(deleted, ["Policy/default/p"]);
+        assert_ne!(same.digest, pruned.digest);
+    }
+
+    #[test]
+    fn the_digest_names_the_base_too() {
+        let wanted = Wanted { puts: mk_objects(WEB), pruned: BTreeSet::new() };
+        let (one, mut later) = (mk_snapshot(""), mk_snapshot(""));
+        later.revision = Revision::from_raw(8);
+        assert_ne!(plan(&one, &wanted).digest, plan(&later, &wanted).digest);
+        assert_eq!(plan(&one, &wanted).digest, plan(&one, &wanted).digest);
+    }
+}

@@ -1,0 +1,235 @@
+//! Refusals: every answer that is no success is a typed problem with the request's id.
+//!
+//! - A handler returns a [`Refusal`]; [`finish`] writes the body, because only it knows the id.
+//! - What is a defect of ours is logged here, once, and told to the client as such without its text.
+
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use holdfast_api::problem::{Finding, PROBLEM_JSON, Problem, ProblemType};
+use holdfast_documents::Faults;
+use holdfast_model::numbers::Revision;
+use holdfast_runtime::Chain;
+use tracing::Instrument as _;
+use uuid::Uuid;
+
+/// Says which request it was, both ways.
+pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+/// The longest id that a client may choose.
+const REQUEST_ID_BYTES_MAX: usize = 64;
+/// When to come back while the database is away, in seconds.
+const RETRY_AFTER_S: &str = "2";
+
+/// A refusal.
+#[derive(Clone, Debug)]
+pub(crate) struct Refusal(Box<Problem>);
+
+impl Refusal {
+    pub(crate) fn new(kind: ProblemType, detail: impl Into<String>) -> Self {
+        Self(Box::new(Problem::new(kind, detail)))
+    }
+
+    /// There is no such thing.
+    pub(crate) fn not_found(what: impl std::fmt::Display) -> Self {
+        Self::new(ProblemType::NotFound, format!("there is no {what}"))
+    }
+
+    /// A part of the request is wrong, and a rule says so.
+    pub(crate) fn invalid(path: &str, rule: &str, message: impl Into<String>) -> Self {
+        let message = message.into();
+        let mut refusal = Self::new(ProblemType::InvalidRequest, message.clone());
+        refusal.0.findings.push(finding(path, rule, message));
+        refusal
+    }
+
+    /// Several parts of the request are wrong.
+    pub(crate) fn invalid_all(findings: Vec<Finding>) -> Self {
+        let mut refusal = Self::new(ProblemType::InvalidRequest, format!("{} faults were found", findings.len()));
+        refusal.0.findings = findings;
+        refusal
+    }
+
+    /// The documents have faults.
+    pub(crate) fn documents(faults: &Faults) -> Self {
+        let mut refusal = Self::new(ProblemType::DocumentsRefused, format!("{faults}; nothing was changed"));
+        refusal.0.findings = findings(faults);
+        refusal
+    }
+
+    /// There is a later revision than was expected.
+    pub(crate) fn stale(latest: Revision, expected: u64) -> Self {
+        let text = format!("revision {expected} was expected and {latest} is the last; nothing was changed");
+        let mut refusal = Self::new(ProblemType::StaleRevision, text);
+        refusal.0.revision = Some(latest.raw());
+        refusal
+    }
+
+    /// A defect: the client is told that there is one, the log what it is.
+    pub(crate) fn defect(error: &(dyn std::error::Error + 'static)) -> Self {
+        tracing::error!(error = %Chain(error), "a request met a defect");
+        Self::new(ProblemType::Internal, "the log of the gateway has the cause under this request's id")
+    }
+
+    #[cfg(test)]
+    pub(crate) fn problem(&self) -> &Problem {
+        &self.0
+    }
+}
+
+/// One finding about the request itself.
+pub(crate) fn finding(path: &str, rule: &str, message: impl Into<String>) -> Finding {
+    Finding {
+        file: String::new(),
+        document: 0,
+        line: 0,
+        path: path.to_owned(),
+        rule: rule.to_owned(),
+        message: message.into(),
+    }
+}
+
+/// Faults of documents as the API tells them.
+pub(crate) fn findings(faults: &Faults) -> Vec<Finding> {
+    let one = |fault: &holdfast_documents::Fault| Finding {
+        file: fault.file.clone(),
+        document: fault.document as u64,
+        line: fault.line,
+        path: fault.path.clone(),
+        rule: fault.rule.word().to_owned(),
+        message: fault.message.clone(),
+    };
+    faults.list().iter().map(one).collect()
+}
+
+impl From<holdfast_store::Error> for Refusal {
+    fn from(error: holdfast_store::Error) -> Self {
+        use holdfast_store::Error;
+        match &error {
+            Error::Unavailable { .. } | Error::Contended { .. } | Error::Exhausted { .. } | Error::TimedOut { .. } => {
+                tracing::warn!(error = %Chain(&error), "the database did not serve a request");
+                Self::new(ProblemType::DatabaseUnavailable, "the database does not answer; nothing was changed")
+            }
+            Error::OutcomeUnknown { .. } => {
+                tracing::warn!(error = %Chain(&error), "a commit has no known end");
+                let text = "the connection to the database was lost while committing: read the status, then ask again";
+                Self::new(ProblemType::OutcomeUnknown, text)
+            }
+            Error::Fenced { .. }
+            | Error::VersionGap(_)
+            | Error::NamedTwice(_)
+            | Error::Value { .. }
+            | Error::NoAuthority
+            | Error::ForeignAuthority { .. }
+            | Error::ForeignMigration { .. }
+            | Error::Unmigrated { .. }
+            | Error::Event(_)
+            | Error::Content(_)
+            | Error::Sql { .. }
+            | Error::Task { .. } => Self::defect(&error),
+        }
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let mut response = status.into_response();
+        response.extensions_mut().insert(*self.0);
+        response
+    }
+}
+
+/// The outermost layer: names the request, counts it, and writes what was refused.
+pub(crate) async fn finish(request: Request, next: Next) -> Response {
+    let id = request_id(request.headers());
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let begun = std::time::Instant::now();
+    let span = tracing::info_span!("request", id = %id, %method, path);
+    let response = next.run(request).instrument(span.clone()).await;
+    let mut response = span.in_scope(|| written(response, &id));
+    let status = response.status();
+    ::metrics::counter!("holdfast_api_requests_total", "method" => method.to_string(), "status" => status.as_str().to_owned())
+        .increment(1);
+    ::metrics::histogram!("holdfast_api_request_seconds").record(begun.elapsed().as_secs_f64());
+    tracing::debug!(parent: &span, status = status.as_u16(), "answered");
+    if let Ok(value) = HeaderValue::from_str(&id) {
+        response.headers_mut().insert(REQUEST_ID, value);
+    }
+    response
+}
+
+/// The client's own id if it is plain and short, else a new one.
+fn request_id(headers: &HeaderMap) -> String {
+    let given = headers.get(REQUEST_ID).and_then(|value| value.to_str().ok());
+    let plain = |text: &&str| {
+        let inner = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_' | b'.');
+        (1..=REQUEST_ID_BYTES_MAX).contains(&text.len()) && text.bytes().all(inner)
+    };
+    given.filter(plain).map_or_else(|| Uuid::now_v7().to_string(), str::to_owned)
+}
+
+fn written(mut response: Response, id: &str) -> Response {
+    let status = response.status();
+    if !status.is_client_error() && !status.is_server_error() {
+        return response;
+    }
+    // What a library refused has a status only; it gets the type that goes with it.
+    let of_status = || Problem::new(kind_of(status), detail_of(status));
+    let mut problem = response.extensions_mut().remove::<Problem>().unwrap_or_else(of_status);
+    problem.request_id = Some(id.to_owned());
+    let Ok(body) = serde_json::to_vec(&problem) else { return StatusCode::INTERNAL_SERVER_ERROR.into_response() };
+    let mut written = (status, Body::from(body)).into_response();
+    let headers = written.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
+    if status == StatusCode::UNAUTHORIZED {
+        headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    }
+    if status == StatusCode::SERVICE_UNAVAILABLE {
+        headers.insert(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_S));
+    }
+    written
+}
+
+fn kind_of(status: StatusCode) -> ProblemType {
+    match status {
+        StatusCode::NOT_FOUND => ProblemType::NotFound,
+        StatusCode::METHOD_NOT_ALLOWED => ProblemType::MethodNotAllowed,
+        StatusCode::PAYLOAD_TOO_LARGE => ProblemType::BodyTooLarge,
+        status if status.is_client_error() => ProblemType::InvalidRequest,
+        _ => ProblemType::Internal,
+    }
+}
+
+const fn detail_of(status: StatusCode) -> &'static str {
+    match status {
+        StatusCode::NOT_FOUND => "the API has no such path: see /openapi.json",
+        StatusCode::METHOD_NOT_ALLOWED => "the path has other methods: see /openapi.json",
+        _ => "the request cannot be served",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mk_headers(id: &str) -> HeaderMap {
+        HeaderMap::from_iter([(REQUEST_ID, HeaderValue::from_str(id).expect("a value"))])
+    }
+
+    #[test]
+    fn a_clients_request_id_is_kept_if_it_is_plain_and_short() {
+        assert_eq!(request_id(&mk_headers("ci-42.a_b")), "ci-42.a_b");
+        for bad in ["a b", "\"x\"", &"x".repeat(65)] {
+            assert_ne!(request_id(&mk_headers(bad)), bad);
+        }
+    }
+
+    #[test]
+    fn what_a_library_refused_becomes_a_problem_too() {
+        let written = written(StatusCode::METHOD_NOT_ALLOWED.into_response(), "r1");
+        assert_eq!(written.headers()[header::CONTENT_TYPE], PROBLEM_JSON);
+        assert_eq!(written.status(), StatusCode::METHOD_NOT_ALLOWED);
+    }
+}

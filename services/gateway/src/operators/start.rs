@@ -1,0 +1,103 @@
+//! Putting the parts of the door together.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use axum::Router;
+use holdfast_bus::Bus;
+use holdfast_events::{Actor, ApiTokenCreated, Hint, Label128, NamespaceScope, Role};
+use holdfast_identity::tls::ServerTls;
+use holdfast_identity::{Token, TokenKind, token};
+use holdfast_model::ids::{ApiTokenId, GatewayId};
+use holdfast_runtime::https::{DoorLimits, serve_https};
+use holdfast_runtime::{Health, Shutdown, Tasks};
+use holdfast_store::Store;
+use holdfast_store::token::TokenHash;
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, watch};
+use uuid::Uuid;
+
+use super::audit::AuditDoor;
+use super::bell;
+use super::door::{Door, Shared};
+use super::router::router;
+use super::settle;
+
+/// How often readiness asks the database, and how old an answer may be.
+const PING_EVERY: std::time::Duration = std::time::Duration::from_secs(10);
+
+/// What a door is made of.
+#[derive(Debug)]
+pub struct DoorConfig {
+    /// This start of this process.
+    pub gateway: GatewayId,
+    /// Certificate of the door.
+    pub tls: Arc<ServerTls>,
+    /// Where the audit service is; without it `/v1/audit` answers that it is not there.
+    pub audit: Option<AuditDoor>,
+}
+
+/// Opens the door: serves until the shutdown, then drains.
+pub fn start(config: DoorConfig, store: Store, bus: &Bus, listener: TcpListener, health: &Health, tasks: &Tasks) {
+    let wakes = bell::listen(bus, &format!("operators-{}", config.gateway), tasks);
+    let bell = bell::ring_out(bus.clone(), tasks);
+    let door = Arc::new(Door::new(store, bell, wakes, config.audit, tasks.shutdown().clone()));
+    tasks.background("operators settle", settle::run(Arc::clone(&door), config.gateway));
+    tasks.background("operators readiness", ping(Arc::clone(&door), health.register("operators-database", None)));
+    let shutdown = tasks.shutdown().token();
+    let routes = router(door);
+    tasks.critical("operators door", async move {
+        serve_https(listener, config.tls, routes, DoorLimits::default(), shutdown).await;
+        Ok::<_, Infallible>(())
+    });
+}
+
+async fn ping(door: Shared, check: holdfast_runtime::Check) -> Result<(), Infallible> {
+    while !door.shutdown.is_asked() {
+        match door.store.ping().await {
+            Ok(()) => check.ok(),
+            Err(error) => check.fail(error.to_string()),
+        }
+        door.shutdown.unless_asked(tokio::time::sleep(PING_EVERY)).await;
+    }
+    Ok(())
+}
+
+/// The routes of a door on their own, without listener, bus and tasks. What rings goes to `bell`; `wakes` moves when something happened.
+pub fn routes(
+    store: Store,
+    bell: mpsc::Sender<Hint>,
+    wakes: watch::Receiver<u64>,
+    audit: Option<AuditDoor>,
+    shutdown: Shutdown,
+) -> Router {
+    router(Arc::new(Door::new(store, bell, wakes, audit, shutdown)))
+}
+
+/// Why there is no first token.
+#[derive(Debug, thiserror::Error)]
+pub enum AdminTokenError {
+    /// No randomness.
+    #[error("a token cannot be made")]
+    Token(#[from] token::Error),
+    /// The database.
+    #[error("the token cannot be stored")]
+    Store(#[from] holdfast_store::Error),
+}
+
+/// Makes an API token for everything, on the machine itself, with the database role of this door: the first one, or after all others were lost.
+///
+/// # Errors
+/// [`AdminTokenError`] says what it lacked; no token is good then.
+pub async fn create_admin_token(store: &Store, name: &str) -> Result<Token, AdminTokenError> {
+    let secret = Token::generate(TokenKind::Api)?;
+    let created = ApiTokenCreated {
+        token: ApiTokenId::new(Uuid::now_v7()),
+        name: Label128::new(name),
+        role: Role::Admin,
+        namespaces: NamespaceScope::All,
+        expires_at: None,
+    };
+    store.create_api_token(Actor::Bootstrap, created, TokenHash(*secret.hash().as_bytes())).await?;
+    Ok(secret)
+}

@@ -1,0 +1,110 @@
+//! `GET /v1/status`, and waiting for it.
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::State;
+use holdfast_api::problem::Problem;
+use holdfast_api::status::{StatusView, WaitEnd, WaitFor};
+use holdfast_model::numbers::Revision;
+use serde::Deserialize;
+use tokio::time::Instant;
+use utoipa::IntoParams;
+
+use super::auth::{Act, Caller};
+use super::door::Shared;
+use super::refuse::Refusal;
+use super::request::{Params, wait_of};
+
+/// How old a read may be that several who wait share.
+const SHARED_AGE_MAX: Duration = Duration::from_millis(100);
+/// How often somebody who waits looks even if nothing was said: freshness runs out without an event.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How long a failure must last to end a wait: the one recovery snapshot follows a failure at once.
+const FAILURE_LASTS: Duration = Duration::from_secs(5);
+
+#[derive(Clone, Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct StatusQuery {
+    /// About which revision; the last one if absent.
+    revision: Option<u64>,
+    /// Wait up to this long, as `30s`; one request waits for a minute at most.
+    wait: Option<String>,
+    /// What to wait for.
+    #[serde(default, rename = "for")]
+    wait_for: WaitFor,
+}
+
+/// How far the fleet is with a revision.
+#[utoipa::path(get, path = "/v1/status", tag = "status", params(StatusQuery), responses(
+    (status = 200, body = StatusView),
+    (status = "default", description = "Refused", body = Problem, content_type = "application/problem+json"),
+))]
+pub(crate) async fn status(
+    State(door): State<Shared>,
+    caller: Caller,
+    Params(query): Params<StatusQuery>,
+) -> Result<Json<StatusView>, Refusal> {
+    caller.may(Act::Read)?;
+    let Some(wait) = wait_of(query.wait.as_deref())? else {
+        let fleet = door.fleet.read(None).await?;
+        let revision = known(query.revision, fleet.revision)?;
+        return Ok(Json(fleet.status(revision, |host| caller.sees(&host.status.namespace))));
+    };
+    Ok(Json(waited(&door, &caller, &query, wait).await?))
+}
+
+async fn waited(door: &Shared, caller: &Caller, query: &StatusQuery, wait: Duration) -> Result<StatusView, Refusal> {
+    let deadline = Instant::now() + wait;
+    let mut wakes = door.wakes.clone();
+    let latest = door.store.latest_revision().await?;
+    let revision = known(query.revision, latest)?;
+    let mut failing_since = None;
+    loop {
+        wakes.mark_unchanged();
+        let fleet = door.fleet.recent(SHARED_AGE_MAX).await?;
+        let mut status = fleet.status(revision, |host| caller.sees(&host.status.namespace));
+        let now = Instant::now();
+        let end = super::fleet::wait_end(&status, query.wait_for);
+        let failing = (end == Some(WaitEnd::Failed)).then(|| *failing_since.get_or_insert(now));
+        if failing.is_none() {
+            failing_since = None;
+        }
+        let end = match end {
+            Some(WaitEnd::Failed) if failing.is_some_and(|since| now.duration_since(since) < FAILURE_LASTS) => None,
+            other => other,
+        };
+        let end = end.or_else(|| (now >= deadline || door.shutdown.is_asked()).then_some(WaitEnd::TimeOver));
+        if end.is_some() {
+            status.wait = end;
+            return Ok(status);
+        }
+        look_again(door, &mut wakes, deadline).await;
+    }
+}
+
+/// Waits until there may be something new: the bus says so, or a second went by. Never sooner than a shared read grows old.
+pub(crate) async fn look_again(door: &Shared, wakes: &mut tokio::sync::watch::Receiver<u64>, deadline: Instant) {
+    let now = Instant::now();
+    let woken = async {
+        if wakes.changed().await.is_err() {
+            // No bus: the second alone wakes.
+            std::future::pending::<()>().await;
+        }
+    };
+    tokio::select! {
+        () = woken => {}
+        () = tokio::time::sleep_until(deadline.min(now + LOOK_EVERY)) => {}
+        () = door.shutdown.asked() => {}
+    }
+    tokio::time::sleep_until(deadline.min(now + SHARED_AGE_MAX)).await;
+}
+
+fn known(asked: Option<u64>, latest: Revision) -> Result<Revision, Refusal> {
+    match asked.map(Revision::from_raw) {
+        None => Ok(latest),
+        Some(revision) if revision <= latest => Ok(revision),
+        Some(revision) => Err(Refusal::not_found(format!("revision {revision}: the last is {latest}"))),
+    }
+}
