@@ -72,6 +72,8 @@ pub struct GatewayConfig {
     pub operators_database_url: Option<Secret>,
     /// The folder with the keys and certificates of the operators' door.
     pub operators_identity: Option<PathBuf>,
+    /// Where the audit service's door is; without it operators cannot read the log here.
+    pub operators_audit_url: Option<String>,
 }
 
 impl GatewayConfig {
@@ -121,6 +123,7 @@ impl Config for GatewayConfig {
             Key::plain("operators-listen", "Where the operators' door is (HTTPS)"),
             Key::secret("operators-database-url", "The database, in the role of the operators' door"),
             Key::plain("operators-identity", "The folder with the keys and certificates of the operators' door"),
+            Key::plain("operators-audit-url", "Where the audit service is, such as `https://audit:7081`"),
         ],
     ];
 }

@@ -28,6 +28,12 @@ enum Command {
     Healthcheck,
     /// Prints the settings in force and where each came from.
     Config,
+    /// Makes an API token for everything and prints it, this once. Needs the database role of the operators' door.
+    AdminToken {
+        /// What the token is called in lists and events.
+        #[arg(long, default_value = "admin")]
+        name: String,
+    },
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -73,6 +79,11 @@ fn start(cli: Cli) -> Result<(), Error> {
         Command::Config => {
             use std::io::Write as _;
             write!(std::io::stdout(), "# {}\n{}", BUILD.service, loaded.show(Origin::Shown)?).map_err(Error::Print)
+        }
+        Command::AdminToken { name } => {
+            use std::io::Write as _;
+            let token = runtime.block_on(run::admin_token(loaded, &name))?;
+            writeln!(std::io::stdout(), "{}", token.reveal()).map_err(Error::Print)
         }
     }
 }

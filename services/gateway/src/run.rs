@@ -1,5 +1,7 @@
 //! The process: settings to doors.
 
+mod operators;
+
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -24,6 +26,8 @@ use uuid::Uuid;
 use crate::agents::{self, DoorConfig, Hooks, PgAgents};
 use crate::bell::bell;
 use crate::config::GatewayConfig;
+use crate::operators::AdminTokenError;
+pub use operators::admin_token;
 
 /// Who this is.
 pub const BUILD: Build =
@@ -101,9 +105,9 @@ pub enum Error {
     #[cfg(feature = "test-hooks")]
     #[error("the test hooks cannot be read")]
     Hooks(#[from] holdfast_model::ids::IdError),
-    /// This build has no door for operators yet.
-    #[error("this build has no door for operators: run it with `--doors agents`")]
-    NoOperatorsDoor,
+    /// The first API token.
+    #[error("there is no token")]
+    AdminToken(#[from] AdminTokenError),
     /// A task ended that must not.
     #[error("the process cannot go on")]
     Tasks(#[from] tasks::Error),
@@ -114,7 +118,7 @@ impl exit::Fatal for Error {
         match self {
             Self::Process(error) => error.exit(),
             Self::Tasks(error) => error.exit(),
-            Self::Bus(_) => Exit::Unavailable,
+            Self::Bus(_) | Self::AdminToken(_) => Exit::Unavailable,
             Self::Missing { .. }
             | Self::Database(_)
             | Self::Credential { .. }
@@ -123,7 +127,6 @@ impl exit::Fatal for Error {
             | Self::Key { .. }
             | Self::Tls(_)
             | Self::Listen { .. }
-            | Self::NoOperatorsDoor
             | Self::Authority { .. } => Exit::Config,
             #[cfg(feature = "test-hooks")]
             Self::Hooks(_) => Exit::Config,
@@ -141,7 +144,7 @@ pub async fn run(loaded: Loaded<GatewayConfig>) -> Result<(), Error> {
     let process = Process::start(BUILD, &config.log, log_format, Some(config.admin_listen)).await?;
     let gateway = GatewayId::new(Uuid::now_v7());
     if config.doors.has_operators() {
-        return Err(Error::NoOperatorsDoor);
+        operators::start(&config, gateway, &process).await?;
     }
     if config.doors.has_agents() {
         start_agents(&config, gateway, &process).await?;
@@ -155,7 +158,7 @@ async fn start_agents(config: &GatewayConfig, gateway: GatewayId, process: &Proc
     let identity = Identity::load(folder, "gateway-agents", AGENTS_ROLE)?;
     let name = format!("holdfast-gateway {gateway}");
     let store = open_store(config.agents_database_url.as_ref(), "agents-database-url", &name)?;
-    watch_store(&store, process);
+    watch_store(&store, "agents-database", process);
     check_authority(&store, identity.authority).await?;
 
     let tls = Some(mutual(&identity.client, &identity.roots)?);
@@ -214,8 +217,8 @@ async fn check_authority(store: &Store, wanted: AuthorityId) -> Result<(), Error
 }
 
 /// Turns the state of the database into readiness.
-fn watch_store(store: &Store, process: &Process) {
-    let (store, check) = (store.clone(), process.health.register("database", Some(3 * DATABASE_CHECK)));
+fn watch_store(store: &Store, name: &'static str, process: &Process) {
+    let (store, check) = (store.clone(), process.health.register(name, Some(3 * DATABASE_CHECK)));
     background(&process.tasks, "database check", async move {
         loop {
             match store.ping().await {

@@ -8,7 +8,6 @@
 
 mod audit;
 mod auth;
-mod bell;
 mod changes;
 mod cursor;
 mod door;
@@ -27,7 +26,9 @@ mod settle;
 mod start;
 mod status;
 mod tokens;
+mod wake;
 
 pub use audit::AuditDoor;
 pub use router::openapi;
 pub use start::{AdminTokenError, DoorConfig, create_admin_token, routes, start};
+pub use wake::listen;

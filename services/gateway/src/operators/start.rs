@@ -4,13 +4,12 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use axum::Router;
-use holdfast_bus::Bus;
 use holdfast_events::{Actor, ApiTokenCreated, Hint, Label128, NamespaceScope, Role};
 use holdfast_identity::tls::ServerTls;
 use holdfast_identity::{Token, TokenKind, token};
 use holdfast_model::ids::{ApiTokenId, GatewayId};
 use holdfast_runtime::https::{DoorLimits, serve_https};
-use holdfast_runtime::{Health, Shutdown, Tasks};
+use holdfast_runtime::{Shutdown, Tasks};
 use holdfast_store::Store;
 use holdfast_store::token::TokenHash;
 use tokio::net::TcpListener;
@@ -18,13 +17,9 @@ use tokio::sync::{mpsc, watch};
 use uuid::Uuid;
 
 use super::audit::AuditDoor;
-use super::bell;
-use super::door::{Door, Shared};
+use super::door::Door;
 use super::router::router;
 use super::settle;
-
-/// How often readiness asks the database, and how old an answer may be.
-const PING_EVERY: std::time::Duration = std::time::Duration::from_secs(10);
 
 /// What a door is made of.
 #[derive(Debug)]
@@ -37,13 +32,17 @@ pub struct DoorConfig {
     pub audit: Option<AuditDoor>,
 }
 
-/// Opens the door: serves until the shutdown, then drains.
-pub fn start(config: DoorConfig, store: Store, bus: &Bus, listener: TcpListener, health: &Health, tasks: &Tasks) {
-    let wakes = bell::listen(bus, &format!("operators-{}", config.gateway), tasks);
-    let bell = bell::ring_out(bus.clone(), tasks);
+/// Opens the door: serves until the shutdown, then drains. What rings goes to `bell`; `wakes` moves when something happened.
+pub fn start(
+    config: DoorConfig,
+    store: Store,
+    listener: TcpListener,
+    bell: mpsc::Sender<Hint>,
+    wakes: watch::Receiver<u64>,
+    tasks: &Tasks,
+) {
     let door = Arc::new(Door::new(store, bell, wakes, config.audit, tasks.shutdown().clone()));
     tasks.background("operators settle", settle::run(Arc::clone(&door), config.gateway));
-    tasks.background("operators readiness", ping(Arc::clone(&door), health.register("operators-database", None)));
     let shutdown = tasks.shutdown().token();
     let routes = router(door);
     tasks.critical("operators door", async move {
@@ -52,18 +51,7 @@ pub fn start(config: DoorConfig, store: Store, bus: &Bus, listener: TcpListener,
     });
 }
 
-async fn ping(door: Shared, check: holdfast_runtime::Check) -> Result<(), Infallible> {
-    while !door.shutdown.is_asked() {
-        match door.store.ping().await {
-            Ok(()) => check.ok(),
-            Err(error) => check.fail(error.to_string()),
-        }
-        door.shutdown.unless_asked(tokio::time::sleep(PING_EVERY)).await;
-    }
-    Ok(())
-}
-
-/// The routes of a door on their own, without listener, bus and tasks. What rings goes to `bell`; `wakes` moves when something happened.
+/// The routes of a door on their own, without listener, bus and tasks.
 pub fn routes(
     store: Store,
     bell: mpsc::Sender<Hint>,

@@ -1,0 +1,79 @@
+//! The operators' door of the process, and its first token.
+
+use std::sync::Arc;
+
+use holdfast_bus::{Bus, BusConfig};
+use holdfast_identity::https::Client;
+use holdfast_identity::tls::{ServerTls, https_door, mutual};
+use holdfast_identity::{CertificateName, Credential, Token, TrustRoots};
+use holdfast_model::ids::{AuthorityId, GatewayId};
+use holdfast_runtime::config::Loaded;
+use holdfast_runtime::process::Process;
+use tokio::net::TcpListener;
+
+use super::{Error, background, check_authority, open_store, watch_store};
+use crate::bell::bell;
+use crate::config::GatewayConfig;
+use crate::operators::{self, AuditDoor, DoorConfig};
+
+/// Role in Postgres, user of NATS and reader of the audit log.
+const ROLE: &str = "holdfast_gateway_operators";
+/// The name of the server's certificate.
+const SERVER: &str = "gateway-operators";
+
+/// What the folder of this door holds.
+struct Identity {
+    roots: TrustRoots,
+    server: Credential,
+    client: Credential,
+    authority: AuthorityId,
+}
+
+impl Identity {
+    fn load(config: &GatewayConfig) -> Result<Self, Error> {
+        let folder = config.operators_identity.as_deref().ok_or(Error::Missing { key: "operators-identity" })?;
+        let credential = |source| Error::Credential { folder: folder.to_owned(), source };
+        let server = Credential::load_named(folder, SERVER).map_err(credential)?;
+        Ok(Self {
+            roots: TrustRoots::load(&folder.join("ca.pem")).map_err(credential)?,
+            client: Credential::load_named(folder, ROLE).map_err(credential)?,
+            authority: CertificateName::of(server.leaf())?.authority(),
+            server,
+        })
+    }
+}
+
+pub(super) async fn start(config: &GatewayConfig, gateway: GatewayId, process: &Process) -> Result<(), Error> {
+    let identity = Identity::load(config)?;
+    let name = format!("holdfast-gateway {gateway} operators");
+    let store = open_store(config.operators_database_url.as_ref(), "operators-database-url", &name)?;
+    watch_store(&store, "operators-database", process);
+    check_authority(&store, identity.authority).await?;
+
+    let client = mutual(&identity.client, &identity.roots)?;
+    let tls = Some(client.clone());
+    let bus = Bus::connect(BusConfig { url: config.nats_url.clone(), name, user: ROLE.to_owned(), tls }).await?;
+    let (rings, ringing) = bell(bus.clone());
+    background(&process.tasks, "operators bell", ringing);
+    let wakes = operators::listen(&bus, gateway, &process.tasks);
+
+    let audit = config.operators_audit_url.as_deref().map(|url| AuditDoor::new(Client::new(client), url));
+    let tls = Arc::new(ServerTls::new(https_door(&identity.server)?));
+    let address = config.operators_listen;
+    let listener = TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })?;
+    let door = DoorConfig { gateway, tls, audit };
+    operators::start(door, store, listener, rings, wakes, &process.tasks);
+    tracing::info!(%gateway, %address, "the operators' door is open");
+    Ok(())
+}
+
+/// Makes an API token for everything, by the database role of the operators' door.
+///
+/// # Errors
+/// [`Error`] says what it lacked; no token is good then.
+pub async fn admin_token(loaded: Loaded<GatewayConfig>, name: &str) -> Result<Token, Error> {
+    let config = loaded.config;
+    let store =
+        open_store(config.operators_database_url.as_ref(), "operators-database-url", "holdfast-gateway admin-token")?;
+    Ok(operators::create_admin_token(&store, name).await?)
+}
