@@ -6,6 +6,9 @@
 use crate::error::FrameError;
 use crate::limits::{ENVELOPE_BYTES, LENGTH_BYTES};
 
+/// What a deframer keeps between frames.
+const IDLE_BYTES: usize = 4 * 1024;
+
 /// One frame, not yet understood.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Frame {
@@ -92,6 +95,8 @@ impl Deframer {
         if self.taken == self.buffer.len() {
             self.buffer.clear();
             self.taken = 0;
+            // A stream that carried a large frame once does not keep its room.
+            self.buffer.shrink_to(IDLE_BYTES);
         }
         Ok(Some(frame))
     }

@@ -17,8 +17,10 @@ pub const SHORT_TIMEOUT: Duration = Duration::from_secs(10);
 pub const WRITE_BUFFER_BYTES: usize = 64 * 1024;
 /// What one session's write buffer may reach: the soft limit and one frame.
 pub const WRITE_BUFFER_BYTES_MAX: usize = WRITE_BUFFER_BYTES + FRAME_BYTES_MAX + 4;
-/// Bytes read at once.
-pub const READ_BYTES: usize = 16 * 1024;
+/// What an idle session keeps of its write buffer: 10,000 of them have 40 MiB.
+pub const IDLE_BUFFER_BYTES: usize = 4 * 1024;
+/// Bytes read at once: agents send outcomes of some hundred bytes.
+pub const READ_BYTES: usize = 4 * 1024;
 
 /// Questions that wait for a batch; more are answered "not now" and asked again a second later.
 pub const QUESTIONS_MAX: usize = 65_536;

@@ -31,7 +31,7 @@ use holdfast_wire::message::{Hello, Message, OutcomeReport};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
 use super::context::Context;
-use super::limits::{AUTHORITY_AWAY_RETRY_MS, READ_BYTES, SHORT_TIMEOUT, WRITE_BUFFER_BYTES};
+use super::limits::{AUTHORITY_AWAY_RETRY_MS, IDLE_BUFFER_BYTES, READ_BYTES, SHORT_TIMEOUT, WRITE_BUFFER_BYTES};
 use super::mailbox::Mailbox;
 use super::reader::Read;
 use super::store::Admitted;
@@ -176,6 +176,8 @@ impl Shell {
         if self.written == self.out.len() {
             self.out.clear();
             self.written = 0;
+            // Thousands of sessions each had a large snapshot once: none keeps the room that it took.
+            self.out.shrink_to(IDLE_BUFFER_BYTES);
         }
     }
 
