@@ -22,9 +22,11 @@ use record::{Checksum, HEADER_BYTES, Line};
 
 pub use record::Fault;
 
-const FILE: &str = "policy.ledger";
-const NEW_FILE: &str = "policy.ledger.new";
-const UNUSABLE_FILE: &str = "policy.ledger.unusable";
+/// The file of an enrolled host; one that runs from a file keeps another, so that neither takes the other's for damaged.
+const ENROLLED_FILE: &str = "policy.ledger";
+const STANDALONE_FILE: &str = "standalone.ledger";
+const NEW: &str = ".new";
+const UNUSABLE: &str = ".unusable";
 /// The log is made small again when it is so many times its snapshot, and at least this large.
 const COMPACT_FACTOR: u64 = 4;
 const COMPACT_BYTES_MIN: u64 = 1 << 20;
@@ -81,7 +83,7 @@ impl Ledger {
     ) -> Result<(Self, Loaded, Option<Fault>), Error> {
         ensure_folder(folder)?;
         let mut ledger = Self { folder: folder.to_owned(), host, open: None, candidate: false };
-        let path = ledger.path(FILE);
+        let path = ledger.file();
         let bytes = match read_all(&path) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((ledger, Loaded::Missing, None)),
@@ -105,11 +107,13 @@ impl Ledger {
     /// Where the ledger lies.
     #[must_use]
     pub fn file(&self) -> PathBuf {
-        self.path(FILE)
+        self.beside("")
     }
 
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.join(name)
+    /// The ledger's path with something behind its name.
+    fn beside(&self, ending: &str) -> PathBuf {
+        let name = if self.host.is_some() { ENROLLED_FILE } else { STANDALONE_FILE };
+        self.folder.join(format!("{name}{ending}"))
     }
 
     fn continue_file(&mut self, path: &Path, len: u64, sum: Checksum, dirty: bool) -> Result<(), Error> {
@@ -125,7 +129,7 @@ impl Ledger {
         for line in lines {
             sum = record::put(&mut bytes, &sum, line).map_err(Error::Encode)?;
         }
-        let (new, path) = (self.path(NEW_FILE), self.path(FILE));
+        let (new, path) = (self.beside(NEW), self.file());
         let failed = |doing, path: &Path| {
             let path = path.to_owned();
             move |source| Error::Io { doing, path, source }
@@ -133,7 +137,7 @@ impl Ledger {
         let mut file = create_private(&new).map_err(failed("make", &new))?;
         file.write_all(&bytes).and_then(|()| file.sync_all()).map_err(failed("write", &new))?;
         if self.open.is_none() && path.exists() {
-            let aside = self.path(UNUSABLE_FILE);
+            let aside = self.beside(UNUSABLE);
             fs::rename(&path, &aside).map_err(failed("move aside", &path))?;
         }
         fs::rename(&new, &path).map_err(failed("put in place", &path))?;
@@ -143,7 +147,7 @@ impl Ledger {
     }
 
     fn write(&mut self, line: &Line) -> Result<(), Error> {
-        let path = self.path(FILE);
+        let path = self.file();
         let Some(open) = &mut self.open else { return self.begin(std::slice::from_ref(line)) };
         let mut bytes = Vec::new();
         let sum = record::put(&mut bytes, &open.sum, line).map_err(Error::Encode)?;

@@ -31,7 +31,7 @@ fn a_missing_file_a_damaged_one_and_a_foreign_one_are_told_apart_and_nothing_is_
     let folder = tempdir().expect("a folder");
     assert_eq!(open(&folder).1, Loaded::Missing);
     write(&folder, &history(2));
-    let path = folder.path().join(FILE);
+    let path = folder.path().join(STANDALONE_FILE);
     let good = fs::read(&path).expect("there");
     let fault_of = |bytes: &[u8]| {
         fs::write(&path, bytes).expect("written");
@@ -45,8 +45,11 @@ fn a_missing_file_a_damaged_one_and_a_foreign_one_are_told_apart_and_nothing_is_
     assert_eq!(fault_of(b"something else entirely, longer than any header of ours could be"), Fault::Foreign);
     assert_eq!(fault_of(b""), Fault::Foreign);
     fs::write(&path, &good).expect("written");
-    let other = HostId::new(Uuid::from_u128(9));
-    let (_, loaded, fault) = Ledger::open(folder.path(), Some(other), &|_| true).expect("opens");
+    // An enrolled host keeps a file of its own; another host's under that name is foreign.
+    let other = || Ledger::open(folder.path(), Some(HostId::new(Uuid::from_u128(9))), &|_| true).expect("opens");
+    assert_eq!(other().1, Loaded::Missing);
+    fs::write(folder.path().join(ENROLLED_FILE), &good).expect("written");
+    let (_, loaded, fault) = other();
     assert_eq!((loaded, fault), (Loaded::Unusable, Some(Fault::Foreign)));
 }
 
@@ -62,12 +65,12 @@ fn a_policy_that_is_not_genuine_is_not_loaded() {
 #[test]
 fn an_unusable_file_is_moved_aside_when_something_good_is_to_be_kept() {
     let (folder, history) = (tempdir().expect("a folder"), history(1));
-    fs::write(folder.path().join(FILE), b"garbage").expect("written");
+    fs::write(folder.path().join(STANDALONE_FILE), b"garbage").expect("written");
     let (mut ledger, loaded, _) = open(&folder);
     assert_eq!(loaded, Loaded::Unusable);
-    assert_eq!(fs::read(folder.path().join(FILE)).expect("untouched"), b"garbage");
+    assert_eq!(fs::read(folder.path().join(STANDALONE_FILE)).expect("untouched"), b"garbage");
     keep(&mut ledger, None, &history[0]);
-    assert_eq!(fs::read(folder.path().join(UNUSABLE_FILE)).expect("aside"), b"garbage");
+    assert_eq!(fs::read(folder.path().join(format!("{STANDALONE_FILE}{UNUSABLE}"))).expect("aside"), b"garbage");
     assert_eq!(open(&folder).1, Loaded::Found { good: Some(history[0].clone()), candidate: None });
 }
 
@@ -75,7 +78,7 @@ fn an_unusable_file_is_moved_aside_when_something_good_is_to_be_kept() {
 fn a_file_cut_anywhere_gives_an_earlier_state_or_nothing_and_can_be_continued() {
     let (folder, history) = (tempdir().expect("a folder"), history(4));
     write(&folder, &history);
-    let path = folder.path().join(FILE);
+    let path = folder.path().join(STANDALONE_FILE);
     let whole = fs::read(&path).expect("there");
     for len in 0..whole.len() {
         fs::write(&path, &whole[..len]).expect("written");
@@ -158,7 +161,7 @@ proptest! {
     fn one_flipped_bit_never_gives_a_state_that_never_was(at in any::<prop::sample::Index>(), bit in 0_u8..8) {
         let (folder, history) = (tempdir().expect("a folder"), history(3));
         write(&folder, &history);
-        let path = folder.path().join(FILE);
+        let path = folder.path().join(STANDALONE_FILE);
         let mut bytes = fs::read(&path).expect("there");
         let at = at.index(bytes.len());
         bytes[at] ^= 1 << bit;

@@ -130,7 +130,7 @@ impl Host {
 
     /// The ledger's file.
     pub(crate) fn ledger(&self) -> PathBuf {
-        self.path("state").join("policy.ledger")
+        self.path("state").join("standalone.ledger")
     }
 }
 
