@@ -1,0 +1,149 @@
+//! `apply` and `delete`.
+
+use std::path::{Path, PathBuf};
+
+use holdfast_api::object::{ApplyRequest, ApplyResponse, Source};
+use serde_json::{Value, json};
+
+use super::status;
+use crate::api::{Api, escape, read_text};
+use crate::args::{Documents, Waiting};
+use crate::error::{End, Error};
+use crate::output::{Answer, Format, table, word};
+
+/// Reads documents from files, folders and stdin; what is in them is the API's business.
+pub(super) fn request(documents: Documents) -> Result<ApplyRequest, Error> {
+    let mut sources = Vec::new();
+    for path in &documents.files {
+        for file in files(path, documents.recursive)? {
+            let name = if file == Path::new("-") { "stdin".to_owned() } else { file.display().to_string() };
+            sources.push(Source { name, text: read_text(&file)? });
+        }
+    }
+    Ok(ApplyRequest {
+        sources,
+        prune: documents.prune,
+        expected_revision: documents.expected_revision,
+        expected_plan: None,
+    })
+}
+
+/// The files that a path means, in the order of their names.
+fn files(path: &Path, recursive: bool) -> Result<Vec<PathBuf>, Error> {
+    if path == Path::new("-") || !path.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let mut found = Vec::new();
+    gather(path, recursive, &mut found)?;
+    if found.is_empty() {
+        return Err(Error::Empty { path: path.to_owned() });
+    }
+    found.sort();
+    Ok(found)
+}
+
+fn gather(folder: &Path, recursive: bool, found: &mut Vec<PathBuf>) -> Result<(), Error> {
+    let read = |source| Error::Read { path: folder.to_owned(), source };
+    for entry in std::fs::read_dir(folder).map_err(read)? {
+        let path = entry.map_err(read)?.path();
+        if path.is_dir() {
+            if recursive {
+                gather(&path, recursive, found)?;
+            }
+        } else if path.extension().is_some_and(|ext| ext == "yaml" || ext == "yml" || ext == "json") {
+            found.push(path);
+        }
+    }
+    Ok(())
+}
+
+/// Puts documents in force.
+pub(super) async fn apply(
+    api: &Api,
+    documents: Documents,
+    plan: Option<String>,
+    waiting: Option<Waiting>,
+    format: Format,
+) -> Result<End, Error> {
+    let request = ApplyRequest { expected_plan: plan, ..request(documents)? };
+    let response: ApplyResponse = api.post("/v1/apply", &request, Some(crate::api::LONG_TIMEOUT)).await?;
+    finish(api, vec![response], waiting, format).await
+}
+
+/// Takes objects out of force, one after the other.
+pub(super) async fn delete(
+    api: &Api,
+    objects: &[String],
+    waiting: Option<Waiting>,
+    format: Format,
+) -> Result<End, Error> {
+    let paths = objects.iter().map(|object| object_path(object)).collect::<Result<Vec<_>, _>>()?;
+    let mut responses = Vec::new();
+    for path in paths {
+        responses.push(serde_json::from_value(api.delete(&path).await?)?);
+    }
+    finish(api, responses, waiting, format).await
+}
+
+/// The path of `Kind/namespace/name`, or of `Kind/name`.
+pub(super) fn object_path(object: &str) -> Result<String, Error> {
+    let parts: Vec<&str> = object.split('/').collect();
+    let (kind, namespace, name) = match parts.as_slice() {
+        [kind, name] if kind.eq_ignore_ascii_case("namespace") => (*kind, *name, *name),
+        [kind, name] => (*kind, "default", *name),
+        [kind, namespace, name] => (*kind, *namespace, *name),
+        _ => return Err(Error::Usage(format!("`{object}` is no object: write Kind/namespace/name"))),
+    };
+    Ok(format!("/v1/objects/{}/{}/{}", escape(kind), escape(namespace), escape(name)))
+}
+
+async fn finish(
+    api: &Api,
+    responses: Vec<ApplyResponse>,
+    waiting: Option<Waiting>,
+    format: Format,
+) -> Result<End, Error> {
+    let objects: Vec<_> = responses.iter().flat_map(|response| &response.objects).collect();
+    let rows = objects.iter().map(|one| [one.object.clone(), one.change.word().to_owned()]).collect();
+    let text = table(["OBJECT", "CHANGE"], rows);
+    let names = objects.iter().map(|one| one.object.clone()).collect();
+    let Some(last) = responses.last() else { return Ok(End::Done) };
+    for response in &responses {
+        match &response.operation {
+            Some(operation) => word(&format!("revision {}, operation {operation}", response.revision)),
+            None => word(&format!("nothing to change: revision {} has it", response.revision)),
+        }
+    }
+    let mut value = if responses.len() == 1 { json!(last) } else { json!({ "items": responses }) };
+    let Some(waiting) = waiting else {
+        Answer { value: &value, names, text }.show(format)?;
+        return Ok(End::Done);
+    };
+    if !matches!(format, Format::Json | Format::Yaml) {
+        // People see what was done before they wait.
+        Answer { value: &value, names, text }.show(format)?;
+        let waited = status::waited(api, Some(last.revision), waiting).await?;
+        word(&status::words(&waited));
+        return Ok(status::end(&waited));
+    }
+    let waited = status::waited(api, Some(last.revision), waiting).await?;
+    if let Value::Object(fields) = &mut value {
+        fields.insert("status".to_owned(), json!(waited));
+    }
+    Answer { value: &value, names, text }.show(format)?;
+    Ok(status::end(&waited))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_are_named_with_their_kind_and_default_to_the_default_namespace() {
+        let path = |object: &str| object_path(object).expect("a path");
+        assert_eq!(path("Policy/edge/web"), "/v1/objects/Policy/edge/web");
+        assert_eq!(path("policy/web"), "/v1/objects/policy/default/web");
+        assert_eq!(path("Namespace/edge"), "/v1/objects/Namespace/edge/edge");
+        assert!(object_path("web").is_err() && object_path("a/b/c/d").is_err());
+    }
+}

@@ -1,0 +1,53 @@
+//! One module per group of commands.
+
+mod apply;
+mod audit;
+mod explain;
+mod get;
+mod operation;
+mod plan;
+mod programs;
+mod rebuild;
+mod status;
+mod tokens;
+
+use crate::api::Api;
+use crate::args::{Cli, Command};
+use crate::error::{End, Error};
+
+/// Runs one command.
+pub(crate) async fn run(cli: Cli) -> Result<End, Error> {
+    let format = cli.common.output;
+    // Made where it is needed: some commands ask nobody.
+    let api = || Api::new(&cli.connection);
+    match cli.command {
+        Command::Lab { arguments } => programs::lab(&arguments),
+        Command::Completion { shell } => programs::completion(shell),
+        Command::Man { folder } => programs::man(folder.as_deref()),
+        Command::Audit { command } => audit::run(&cli.connection, command, format).await,
+        Command::Apply { documents, plan, wait, waiting } => {
+            apply::apply(&api()?, documents, plan, wait.then_some(waiting), format).await
+        }
+        Command::Delete { objects, wait, waiting } => {
+            apply::delete(&api()?, &objects, wait.then_some(waiting), format).await
+        }
+        Command::Get { what, name, namespace } => {
+            get::get(&api()?, &what, name.as_deref(), namespace.as_deref(), format).await
+        }
+        Command::Describe { what, name } => get::describe(&api()?, &what, name.as_deref(), format).await,
+        Command::Plan { documents, detailed_exitcode } => {
+            plan::plan(&api()?, documents, detailed_exitcode, format).await
+        }
+        Command::Status { revision, watch: false } => status::status(&api()?, revision, format).await,
+        Command::Status { revision, watch: true } => status::watch(&api()?, revision, format).await,
+        Command::Wait { revision, waiting } => status::wait(&api()?, revision, waiting, format).await,
+        Command::Explain { what } => explain::explain(&api()?, what, format).await,
+        Command::Diff { host } => explain::diff(&api()?, &host, format).await,
+        Command::EnrolToken { command } => tokens::enrol(&api()?, command, format).await,
+        Command::ApiToken { command } => tokens::api(&api()?, command, format).await,
+        Command::Operation { id, wait, timeout } => {
+            operation::operation(&api()?, id.as_deref(), wait.then_some(timeout), format).await
+        }
+        Command::Rebuild { check: _ } => rebuild::check(&api()?, format).await,
+    }
+}

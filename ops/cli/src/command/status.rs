@@ -1,0 +1,213 @@
+//! `status` and `wait`.
+
+use std::io::IsTerminal as _;
+use std::time::{Duration, Instant};
+
+use holdfast_api::status::{RevisionState, StatusView, WaitEnd, WaitFor};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::api::Api;
+use crate::args::{Goal, Waiting};
+use crate::error::{End, Error};
+use crate::output::{Answer, Format, line, table, word};
+
+/// How long one request waits: far below what proxies on the way cut off.
+const REQUEST_WAIT: Duration = Duration::from_secs(20);
+/// The pause before an API that is away is asked again.
+const RETRY: Duration = Duration::from_secs(1);
+/// How often a watched status is read.
+const WATCH: Duration = Duration::from_secs(1);
+
+fn answer(status: &StatusView) -> Answer<'_, StatusView> {
+    let hosts = status.hosts;
+    let counts = [hosts.total, hosts.converged, hosts.degraded, hosts.progressing, hosts.failed, hosts.unknown];
+    let [total, converged, degraded, progressing, failed, unknown] = counts.map(|count| count.to_string());
+    let state = status.state.word().to_owned();
+    let header = ["REVISION", "STATE", "HOSTS", "CONVERGED", "DEGRADED", "PROGRESSING", "FAILED", "UNKNOWN"];
+    let row = [status.revision.to_string(), state, total, converged, degraded, progressing, failed, unknown];
+    Answer { value: status, names: vec![status.state.word().to_owned()], text: table(header, vec![row]) }
+}
+
+/// One line for people.
+pub(super) fn words(status: &StatusView) -> String {
+    let hosts = status.hosts;
+    let mut parts = vec![format!("{} of {} hosts converged", hosts.converged, hosts.total)];
+    let others = [
+        (hosts.degraded, "degraded"),
+        (hosts.progressing, "progressing"),
+        (hosts.failed, "failed"),
+        (hosts.unknown, "unknown"),
+    ];
+    parts.extend(others.iter().filter(|(count, _)| *count > 0).map(|(count, word)| format!("{count} {word}")));
+    format!("revision {} is {}: {}", status.revision, status.state.word(), parts.join(", "))
+}
+
+fn path(revision: Option<u64>, wait: Option<(Duration, WaitFor)>) -> String {
+    let mut query = Vec::new();
+    query.extend(revision.map(|revision| format!("revision={revision}")));
+    query.extend(wait.map(|(wait, goal)| format!("wait={}ms&for={}", wait.as_millis(), goal.word())));
+    if query.is_empty() { "/v1/status".to_owned() } else { format!("/v1/status?{}", query.join("&")) }
+}
+
+/// How far the fleet is.
+pub(super) async fn status(api: &Api, revision: Option<u64>, format: Format) -> Result<End, Error> {
+    let status: StatusView = api.get(&path(revision, None)).await?;
+    answer(&status).show(format)?;
+    Ok(End::Done)
+}
+
+/// Tells every change, until it is interrupted.
+pub(super) async fn watch(api: &Api, revision: Option<u64>, format: Format) -> Result<End, Error> {
+    let mut last: Option<StatusView> = None;
+    loop {
+        match api.get::<StatusView>(&path(revision, None)).await {
+            Ok(status) if last.as_ref() != Some(&status) => {
+                match format {
+                    // One object a line, so that a reader need not guess where one ends.
+                    Format::Json => line(&serde_json::to_string(&status)?)?,
+                    Format::Yaml => {
+                        line("---")?;
+                        answer(&status).show(format)?;
+                    }
+                    Format::Table | Format::Wide => line(&words(&status))?,
+                    Format::Name => line(status.state.word())?,
+                }
+                last = Some(status);
+            }
+            Ok(_) => {}
+            Err(error) if error.is_passing() && last.is_some() => word(&error.to_text()),
+            Err(error) => return Err(error),
+        }
+        tokio::time::sleep(WATCH).await;
+    }
+}
+
+/// Waits and shows what came of it.
+pub(super) async fn wait(api: &Api, revision: Option<u64>, waiting: Waiting, format: Format) -> Result<End, Error> {
+    let status = waited(api, revision, waiting).await?;
+    answer(&status).show(format)?;
+    Ok(end(&status))
+}
+
+/// Waits until the goal is reached, a host failed, or the time is over. An API that is away for a while is asked again.
+pub(super) async fn waited(api: &Api, revision: Option<u64>, waiting: Waiting) -> Result<StatusView, Error> {
+    let goal = match waiting.goal {
+        Goal::Applied => WaitFor::Applied,
+        Goal::Converged => WaitFor::Converged,
+    };
+    let deadline = Instant::now() + waiting.timeout;
+    let progress = Progress::new();
+    // The first answer names the revision: one that comes later is not waited for.
+    let mut revision = revision;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let once = left.min(REQUEST_WAIT);
+        let answered: Result<StatusView, Error> = api.get_waiting(&path(revision, Some((once, goal))), once).await;
+        match answered {
+            Ok(status) => {
+                progress.show(&status);
+                let is_over = matches!(status.wait, Some(WaitEnd::Reached | WaitEnd::Failed)) || left <= once;
+                if is_over {
+                    progress.finish();
+                    return Ok(status);
+                }
+                revision = Some(status.revision);
+            }
+            Err(error) if error.is_passing() && left > RETRY => {
+                progress.say(&error.to_text());
+                tokio::time::sleep(RETRY).await;
+            }
+            Err(error) => {
+                progress.finish();
+                return Err(error);
+            }
+        }
+    }
+}
+
+/// How a wait ends the command.
+pub(super) fn end(status: &StatusView) -> End {
+    match (status.wait, status.state) {
+        (Some(WaitEnd::Reached), _) => End::Done,
+        (Some(WaitEnd::Failed), _) | (_, RevisionState::Failed) => End::Failed,
+        (_, RevisionState::Degraded) => End::NotConverged,
+        (
+            _,
+            RevisionState::Published
+            | RevisionState::Progressing
+            | RevisionState::Unknown
+            // Reached between the last look and the end; the API said that it was not.
+            | RevisionState::Converged,
+        ) => End::NotApplied,
+    }
+}
+
+/// A bar on a terminal, nothing elsewhere.
+struct Progress(Option<ProgressBar>);
+
+impl Progress {
+    fn new() -> Self {
+        if !std::io::stderr().is_terminal() {
+            return Self(None);
+        }
+        let bar = ProgressBar::new(0);
+        if let Ok(style) = ProgressStyle::with_template("{spinner} [{bar:30}] {pos}/{len} hosts {msg} ({elapsed})") {
+            bar.set_style(style.progress_chars("=> "));
+        }
+        bar.enable_steady_tick(Duration::from_millis(200));
+        Self(Some(bar))
+    }
+
+    fn show(&self, status: &StatusView) {
+        if let Some(bar) = &self.0 {
+            bar.set_length(status.hosts.total);
+            bar.set_position(status.hosts.converged + status.hosts.degraded);
+            bar.set_message(format!("revision {} {}", status.revision, status.state.word()));
+        }
+    }
+
+    fn say(&self, text: &str) {
+        match &self.0 {
+            Some(bar) => bar.set_message(text.lines().next().unwrap_or_default().to_owned()),
+            None => word(text),
+        }
+    }
+
+    fn finish(&self) {
+        if let Some(bar) = &self.0 {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use holdfast_api::status::HostCounts;
+
+    fn mk_status(state: RevisionState, wait: Option<WaitEnd>) -> StatusView {
+        let hosts = HostCounts { total: 3, converged: 1, failed: 2, ..HostCounts::default() };
+        StatusView { revision: 7, state, hosts, latest_revision: 8, rendered_revision: 7, wait }
+    }
+
+    #[test]
+    fn a_wait_ends_as_the_table_of_exit_codes_says() {
+        let end = |state, wait| end(&mk_status(state, Some(wait)));
+        assert_eq!(end(RevisionState::Converged, WaitEnd::Reached), End::Done);
+        assert_eq!(end(RevisionState::Degraded, WaitEnd::Reached), End::Done);
+        assert_eq!(end(RevisionState::Degraded, WaitEnd::TimeOver), End::NotConverged);
+        assert_eq!(end(RevisionState::Progressing, WaitEnd::TimeOver), End::NotApplied);
+        assert_eq!(end(RevisionState::Failed, WaitEnd::Failed), End::Failed);
+        assert_eq!(end(RevisionState::Unknown, WaitEnd::TimeOver), End::NotApplied);
+    }
+
+    #[test]
+    fn the_words_name_what_is_not_converged() {
+        let text = words(&mk_status(RevisionState::Failed, None));
+        assert_eq!(text, "revision 7 is failed: 1 of 3 hosts converged, 2 failed");
+        assert_eq!(
+            path(Some(7), Some((REQUEST_WAIT, WaitFor::Applied))),
+            "/v1/status?revision=7&wait=20000ms&for=applied"
+        );
+    }
+}

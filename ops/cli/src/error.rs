@@ -1,0 +1,330 @@
+//! How a command ends, and how it says why it did not do what was asked.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use holdfast_api::problem::{Problem, ProblemType};
+use holdfast_identity::{credential, files, https, signing, tls, token};
+
+/// The ends of a command, as scripts see them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum End {
+    /// As asked.
+    Done,
+    /// It failed, or what was checked is not so.
+    Failed,
+    /// There are differences, and that was the question.
+    Differences,
+    /// There is no such thing.
+    NotFound,
+    /// A conflict, or something newer is there.
+    Conflict,
+    /// Not allowed.
+    NotAllowed,
+    /// Not applied by the deadline.
+    NotApplied,
+    /// Applied everywhere but not proven.
+    NotConverged,
+    /// The command line or its environment is wrong.
+    Usage,
+}
+
+impl From<End> for ExitCode {
+    fn from(end: End) -> Self {
+        Self::from(match end {
+            End::Done => 0,
+            End::Failed => 1,
+            End::Differences => 2,
+            End::NotFound => 3,
+            End::Conflict => 4,
+            End::NotAllowed => 5,
+            End::NotApplied => 6,
+            End::NotConverged => 7,
+            End::Usage => 64,
+        })
+    }
+}
+
+/// Why a command did not do what was asked.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// The API refused.
+    #[error("{}", .0.detail)]
+    Refused(Box<Problem>),
+    /// What answered is not the API.
+    #[error("{url} answered {status} with something that is not understood")]
+    Foreign {
+        /// What was asked.
+        url: String,
+        /// The status.
+        status: u16,
+    },
+    /// The API cannot be reached.
+    #[error("the API cannot be reached")]
+    Exchange(#[from] https::Error),
+    /// A setting is missing.
+    #[error("{what}: set {variable} or {flag}")]
+    Missing {
+        /// What.
+        what: &'static str,
+        /// The variable.
+        variable: &'static str,
+        /// The flag.
+        flag: &'static str,
+    },
+    /// An argument cannot be used.
+    #[error("{0}")]
+    Usage(String),
+    /// The certificate of the authority.
+    #[error("the CA's certificate cannot be used")]
+    Ca(#[from] credential::Error),
+    /// TLS.
+    #[error("TLS cannot be set up")]
+    Tls(#[from] tls::Error),
+    /// The API token.
+    #[error("the API token cannot be used")]
+    Token(#[from] token::Error),
+    /// A secret file.
+    #[error("a file cannot be read")]
+    SecretFile(#[from] files::Error),
+    /// A file.
+    #[error("{} cannot be read", path.display())]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A folder without documents.
+    #[error("{} has no file that ends with .yaml, .yml or .json", path.display())]
+    Empty {
+        /// Which.
+        path: PathBuf,
+    },
+    /// A checkpoint.
+    #[error("{what} is no checkpoint")]
+    Checkpoint {
+        /// Where it came from.
+        what: String,
+        /// Why not.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// A checkpoint that the key did not sign.
+    #[error("the checkpoint of entry {n} was not signed by this key")]
+    Forged {
+        /// The entry that it names.
+        n: u64,
+        /// What the check said.
+        #[source]
+        source: signing::Error,
+    },
+    /// A program beside this one.
+    #[error("{} cannot be run", program.display())]
+    Exec {
+        /// Which.
+        program: PathBuf,
+        /// Why not.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Something cannot be shown as wanted.
+    #[error("the answer has no such form")]
+    Form(#[from] serde_json::Error),
+    /// Likewise in YAML.
+    #[error("the answer has no YAML form")]
+    Yaml(#[source] serde_saphyr::ser::Error),
+    /// Stdout.
+    #[error("nothing can be printed")]
+    Print(#[from] std::io::Error),
+    /// The runtime.
+    #[error("the runtime cannot be started")]
+    Runtime(#[source] std::io::Error),
+}
+
+impl Error {
+    /// How the command ends by it.
+    pub(crate) fn end(&self) -> End {
+        match self {
+            Self::Refused(problem) => end_of(problem),
+            Self::Missing { .. } | Self::Usage(_) => End::Usage,
+            Self::Foreign { .. }
+            | Self::Exchange(_)
+            | Self::Ca(_)
+            | Self::Tls(_)
+            | Self::Token(_)
+            | Self::SecretFile(_)
+            | Self::Read { .. }
+            | Self::Empty { .. }
+            | Self::Checkpoint { .. }
+            | Self::Forged { .. }
+            | Self::Exec { .. }
+            | Self::Form(_)
+            | Self::Yaml(_)
+            | Self::Print(_)
+            | Self::Runtime(_) => End::Failed,
+        }
+    }
+
+    /// Whether the same may be served a moment later: the API is away, or its database is.
+    pub(crate) fn is_passing(&self) -> bool {
+        match self {
+            Self::Exchange(error) => match error {
+                https::Error::Connect { .. } | https::Error::Exchange { .. } | https::Error::Timeout { .. } => true,
+                https::Error::Url { .. }
+                | https::Error::Header { .. }
+                | https::Error::Tls { .. }
+                | https::Error::TooLarge { .. } => false,
+            },
+            Self::Refused(problem) => problem.status == 503,
+            Self::Foreign { status, .. } => (502..=504).contains(status),
+            Self::Missing { .. }
+            | Self::Usage(_)
+            | Self::Ca(_)
+            | Self::Tls(_)
+            | Self::Token(_)
+            | Self::SecretFile(_)
+            | Self::Read { .. }
+            | Self::Empty { .. }
+            | Self::Checkpoint { .. }
+            | Self::Forged { .. }
+            | Self::Exec { .. }
+            | Self::Form(_)
+            | Self::Yaml(_)
+            | Self::Print(_)
+            | Self::Runtime(_) => false,
+        }
+    }
+
+    /// For people: what happened, every finding on a line of its own, and the request's id.
+    pub(crate) fn to_text(&self) -> String {
+        let Self::Refused(problem) = self else { return format!("error: {}", chain(self)) };
+        let mut text = String::new();
+        // Writing into a string does not fail.
+        let _written = refusal(&mut text, problem);
+        text
+    }
+
+    /// For programs: the API's problem as it came, or one of the same form.
+    pub(crate) fn to_json(&self) -> String {
+        if let Self::Refused(problem) = self {
+            return serde_json::to_string(problem).unwrap_or_else(|_| self.to_text());
+        }
+        let problem = serde_json::json!({
+            "type": "urn:holdfast:problem:client",
+            "title": "The command did not reach its end",
+            "detail": chain(self),
+        });
+        problem.to_string()
+    }
+}
+
+fn refusal(text: &mut String, problem: &Problem) -> std::fmt::Result {
+    write!(text, "error: {}", problem.detail)?;
+    for finding in &problem.findings {
+        text.push_str("\n  ");
+        if !finding.file.is_empty() {
+            text.push_str(&finding.file);
+            if finding.line > 0 {
+                write!(text, ":{}", finding.line)?;
+            }
+            text.push_str(": ");
+        }
+        if finding.document > 0 {
+            write!(text, "document {}: ", finding.document)?;
+        }
+        if !finding.path.is_empty() {
+            write!(text, "{}: ", finding.path)?;
+        }
+        write!(text, "{} [{}]", finding.message, finding.rule)?;
+    }
+    if let Some(id) = &problem.request_id {
+        write!(text, "\n  request {id}, {} ({})", problem.kind, problem.status)?;
+    }
+    Ok(())
+}
+
+/// The text of an error with all its causes.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}
+
+fn end_of(problem: &Problem) -> End {
+    match problem.known_type() {
+        Some(ProblemType::NotFound) => End::NotFound,
+        Some(
+            ProblemType::AlreadyRevoked
+            | ProblemType::NotRendered
+            | ProblemType::StalePlan
+            | ProblemType::StaleRevision,
+        ) => End::Conflict,
+        Some(ProblemType::NotAllowed | ProblemType::Unauthenticated) => End::NotAllowed,
+        Some(
+            ProblemType::Ambiguous
+            | ProblemType::AuditUnavailable
+            | ProblemType::BodyTooLarge
+            | ProblemType::Busy
+            | ProblemType::DatabaseUnavailable
+            | ProblemType::DocumentsRefused
+            | ProblemType::Internal
+            | ProblemType::InvalidCursor
+            | ProblemType::InvalidRequest
+            | ProblemType::MethodNotAllowed
+            | ProblemType::OutcomeUnknown,
+        ) => End::Failed,
+        // A type of a newer API: its status tells enough.
+        None => match problem.status {
+            404 => End::NotFound,
+            409 | 412 => End::Conflict,
+            401 | 403 => End::NotAllowed,
+            _ => End::Failed,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use holdfast_api::problem::Finding;
+
+    #[test]
+    fn problems_end_as_the_table_of_exit_codes_says() {
+        let end = |kind| Error::Refused(Box::new(Problem::new(kind, "x"))).end();
+        assert_eq!(end(ProblemType::NotFound), End::NotFound);
+        assert_eq!(end(ProblemType::StaleRevision), End::Conflict);
+        assert_eq!(end(ProblemType::Unauthenticated), End::NotAllowed);
+        assert_eq!(end(ProblemType::DocumentsRefused), End::Failed);
+        let mut newer = Problem::new(ProblemType::NotFound, "x");
+        newer.kind = "urn:holdfast:problem:something-new".to_owned();
+        newer.status = 412;
+        assert_eq!(Error::Refused(Box::new(newer)).end(), End::Conflict);
+    }
+
+    #[test]
+    fn every_finding_has_a_line_with_its_place_and_rule() {
+        let mut problem = Problem::new(ProblemType::DocumentsRefused, "the input has 1 fault(s)");
+        problem.request_id = Some("r1".to_owned());
+        problem.findings.push(Finding {
+            file: "a.yaml".to_owned(),
+            document: 2,
+            line: 9,
+            path: "spec.ingress[0].from[0].cidr".to_owned(),
+            rule: "cidr".to_owned(),
+            message: "`x` is no prefix".to_owned(),
+        });
+        let text = Error::Refused(Box::new(problem)).to_text();
+        assert_eq!(
+            text,
+            "error: the input has 1 fault(s)\n  a.yaml:9: document 2: spec.ingress[0].from[0].cidr: `x` is no prefix \
+             [cidr]\n  request r1, urn:holdfast:problem:documents-refused (422)"
+        );
+    }
+}
