@@ -115,6 +115,6 @@ mod tests {
     #[test]
     fn yaml_has_the_fields_of_json() {
         let value = serde_json::json!({ "b": 1, "a": ["x"] });
-        assert_eq!(yaml(&value).expect("YAML").trim_end(), "a:\n  - x\nb: 1");
+        assert_eq!(yaml(&value).expect("YAML").trim_end(), "a:\n- x\nb: 1");
     }
 }

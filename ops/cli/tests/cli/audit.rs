@@ -1,0 +1,106 @@
+//! The audit log through the operators' door, and proofs of copies.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::RawQuery;
+use axum::routing::get;
+use holdfast_api::audit::{Chain, Checkpoint, Head};
+use holdfast_gateway::operators::AuditDoor;
+use holdfast_identity::https::Client;
+use holdfast_identity::tls::{ServerTls, install_crypto_provider, mutual, mutual_door};
+use holdfast_identity::{Ca, ServerRole, SigningKey};
+use holdfast_runtime::https::{DoorLimits, serve_https};
+use holdfast_store::testing::TEST_AUTHORITY;
+use rustls_pki_types::ServerName;
+use serde_json::Value;
+use time::OffsetDateTime;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::plane::Plane;
+
+#[tokio::test]
+async fn a_log_is_proven_against_a_checkpoint_and_every_change_is_named() {
+    let (lines, head) = mk_log(20);
+    let plane = Plane::start_with(Some(serve(lines.join("")).await)).await;
+    let tail = plane.run(&["audit", "tail", "--from", "18"]).await.ended(0);
+    assert_eq!(tail, lines.concat(), "passed through byte for byte");
+
+    let unproven = plane.run(&["audit", "verify"]).await.ended(0);
+    assert!(unproven.contains("entries 1 to 20 are one unbroken chain; without a checkpoint nothing proves the tail"));
+    let key = SigningKey::generate().expect("a key");
+    let checkpoint = plane.file("checkpoint.json", &serde_json::to_string(&mk_checkpoint(&key, head)).expect("JSON"));
+    let checkpoint = checkpoint.to_str().expect("text");
+    let public = key.verifying_key().to_string();
+    let verify = ["audit", "verify", "--against", checkpoint, "--key", &public];
+    assert!(plane.run(&verify).await.ended(0).contains("entries 1 to 20 are proven by a checkpoint"));
+    assert_eq!(plane.run(&["audit", "verify", "--against", checkpoint]).await.code, 64, "a key is needed");
+    let other = SigningKey::generate().expect("a key").verifying_key().to_string();
+    assert_eq!(plane.run(&["audit", "verify", "--against", checkpoint, "--key", &other]).await.code, 1);
+
+    let mut cases: Vec<(&str, Vec<String>, &str)> = Vec::new();
+    let mut changed = lines.clone();
+    changed[4] = changed[4].replace("subject-5", "subject-X");
+    cases.push(("changed", changed, "entry 5 was changed"));
+    let mut missing = lines.clone();
+    missing.remove(9);
+    cases.push(("missing", missing, "entry 10 is missing"));
+    let mut swapped = lines.clone();
+    swapped.swap(6, 7);
+    cases.push(("swapped", swapped, "entry 7 is"));
+    cases.push(("cut", lines[..15].to_vec(), "the log ends at entry 15, the checkpoint knows entry 20"));
+    for (name, log, fault) in cases {
+        let copy = plane.file(name, &log.concat());
+        let copy = copy.to_str().expect("text");
+        let ran = plane.run(&["audit", "verify", "--log", copy, "--against", checkpoint, "--key", &public]).await;
+        assert!(ran.code == 1 && ran.stdout.contains(fault), "{name}: {ran:?}");
+        let ran = plane
+            .run(&["audit", "verify", "--log", copy, "--against", checkpoint, "--key", &public, "-o", "json"])
+            .await;
+        let report: Value = serde_json::from_str(&ran.stdout).expect("JSON");
+        assert_eq!(report["ok"], Value::from(false));
+    }
+}
+
+#[tokio::test]
+async fn without_an_audit_service_the_api_says_so() {
+    let plane = Plane::start().await;
+    let refused = plane.run(&["audit", "verify", "-o", "json"]).await;
+    let problem: Value = serde_json::from_str(&refused.stderr).expect("a problem");
+    assert_eq!((refused.code, &problem["type"]), (1, &"urn:holdfast:problem:audit-unavailable".into()));
+}
+
+/// Lines with their ends, and the head.
+fn mk_log(entries: u64) -> (Vec<String>, Head) {
+    let mut chain = Chain::after(Head::ORIGIN);
+    let event = |n| format!(r#"{{"authorityepoch":"1","sequence":"{n}","subject":"subject-{n}"}}"#);
+    let lines = (1..=entries).map(|n| chain.append(&event(n)).expect("an event").to_line() + "\n").collect();
+    (lines, chain.head())
+}
+
+fn mk_checkpoint(key: &SigningKey, head: Head) -> Checkpoint {
+    let at = "2026-01-02T03:04:05Z".to_owned();
+    let mut checkpoint = Checkpoint { log: TEST_AUTHORITY.to_string(), head, at, signature: String::new() };
+    let signature = key.sign(&checkpoint.statement());
+    checkpoint.signature = signature.0.iter().map(|byte| format!("{byte:02x}")).collect();
+    checkpoint
+}
+
+/// A stand-in for the audit service that knows its callers by certificate, as the real one does.
+async fn serve(log: String) -> AuditDoor {
+    install_crypto_provider();
+    let now = OffsetDateTime::now_utc();
+    let ca = Ca::create(TEST_AUTHORITY, now).expect("a CA");
+    let roots = ca.roots().expect("roots");
+    let server = ca.issue_server(ServerRole::Audit, &[ServerName::try_from("127.0.0.1").expect("an address")], now);
+    let tls = Arc::new(ServerTls::new(mutual_door(&server.expect("issues"), &roots).expect("a configuration")));
+    let client = ca.issue_client("holdfast_gateway_operators", now).expect("issues");
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("listens");
+    let base = format!("https://{}", listener.local_addr().expect("an address"));
+    let entries = move |RawQuery(_): RawQuery| async move { ([("content-type", "application/x-ndjson")], log) };
+    let router = Router::new().route("/v1/audit/entries", get(entries));
+    #[expect(clippy::disallowed_methods, reason = "it ends with the test's runtime")]
+    tokio::spawn(serve_https(listener, tls, router, DoorLimits::default(), CancellationToken::new()));
+    AuditDoor::new(Client::new(mutual(&client, &roots).expect("a configuration")), &base)
+}

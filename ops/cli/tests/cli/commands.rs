@@ -1,0 +1,82 @@
+//! Tokens and roles, and what needs no API.
+
+use serde_json::Value;
+
+use crate::plane::Plane;
+
+#[tokio::test]
+async fn a_token_does_what_its_role_and_scope_allow_until_it_is_revoked() {
+    let plane = Plane::start().await;
+    plane.file("p.yaml", crate::intent::POLICIES);
+    let create =
+        |role: &'static str| ["api-token", "create", "ci", "--role", role, "--namespace", "shop", "-o", "json"];
+    let editor = plane.run(&create("editor")).await.json();
+    let secret = editor["secret"].as_str().expect("a secret").to_owned();
+    assert_eq!(plane.run_as(&secret, &["status"]).await.code, 0);
+    let refused = plane.run_as(&secret, &["apply", "-f", "p.yaml"]).await;
+    assert_eq!(refused.code, 5, "another namespace");
+    assert!(refused.stderr.contains("the token does not reach the namespace default"), "{}", refused.stderr);
+    plane.file("own.yaml", &crate::intent::POLICIES.replace("{name: ", "{namespace: shop, name: "));
+    assert_eq!(plane.run_as(&secret, &["apply", "-f", "own.yaml"]).await.code, 0);
+    assert_eq!(plane.run_as(&secret, &["api-token", "list"]).await.code, 5);
+    assert_eq!(plane.run_as(&secret, &["enrol-token", "create"]).await.code, 5);
+    assert_eq!(plane.run_as(&secret, &["rebuild", "--check"]).await.code, 5);
+
+    let viewer = plane.run(&create("viewer")).await.json();
+    let viewer = viewer["secret"].as_str().expect("a secret").to_owned();
+    assert_eq!(plane.run_as(&viewer, &["apply", "-f", "own.yaml"]).await.code, 5);
+    assert_eq!(plane.run_as(&viewer, &["get", "objects", "-o", "name"]).await.ended(0).lines().count(), 3);
+
+    let list = plane.run(&["api-token", "list", "-o", "json"]).await.ended(0);
+    assert!(!list.contains(&secret), "a secret is shown once");
+    let id = editor["token"]["id"].as_str().expect("an id").to_owned();
+    assert_eq!(plane.run(&["api-token", "revoke", &id]).await.code, 0);
+    assert_eq!(plane.run(&["api-token", "revoke", &id]).await.code, 4);
+    assert_eq!(plane.run_as(&secret, &["status"]).await.code, 5, "at once");
+    assert_eq!(plane.run(&["api-token", "revoke", "at_00000000-0000-0000-0000-000000000000"]).await.code, 3);
+    let unknown = plane.run_as(&format!("hfa_{}", "A".repeat(43)), &["status", "-o", "json"]).await;
+    let problem: Value = serde_json::from_str(&unknown.stderr).expect("a problem");
+    assert_eq!((unknown.code, &problem["type"]), (5, &"urn:holdfast:problem:unauthenticated".into()));
+}
+
+#[tokio::test]
+async fn an_enrolment_token_is_made_listed_and_revoked() {
+    let plane = Plane::start().await;
+    let made =
+        plane.run(&["enrol-token", "create", "--uses", "3", "--ttl", "2h", "--port", "http=80", "-o", "json"]).await;
+    let made = made.json();
+    assert_eq!((&made["token"]["uses_max"], &made["token"]["ports"][0]["protocol"]), (&3.into(), &"tcp".into()));
+    let bad = plane.run(&["enrol-token", "create", "--label=-x=y", "--address", "nowhere", "--uses", "0"]).await;
+    assert_eq!(bad.code, 1);
+    for rule in ["[label-key]", "[cidr]", "[uses]"] {
+        assert!(bad.stderr.contains(rule), "{}", bad.stderr);
+    }
+    let id = made["token"]["id"].as_str().expect("an id");
+    assert_eq!(plane.run(&["enrol-token", "list", "-o", "name"]).await.ended(0), format!("{id}\n"));
+    assert_eq!(plane.run(&["enrol-token", "revoke", id]).await.code, 0);
+    let list = plane.run(&["enrol-token", "list", "-o", "json"]).await.json();
+    assert!(list[0]["revoked_at"].is_string(), "{list}");
+}
+
+#[tokio::test]
+async fn wrong_usage_is_64_and_help_manual_and_completions_need_no_api() {
+    let run = |arguments: &'static [&'static str]| async move {
+        let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_holdfast"));
+        let output = command.args(arguments).env_clear().output().await.expect("it runs");
+        (
+            output.status.code(),
+            String::from_utf8(output.stdout).expect("text"),
+            String::from_utf8(output.stderr).expect("text"),
+        )
+    };
+    assert_eq!(run(&["frobnicate"]).await.0, Some(64));
+    assert_eq!(run(&["apply"]).await.0, Some(64));
+    assert_eq!(run(&["wait", "--timeout", "soon"]).await.0, Some(64));
+    let (code, _, words) = run(&["status"]).await;
+    assert_eq!(code, Some(64));
+    assert!(words.contains("HOLDFAST_API"), "{words}");
+    let (code, help, _) = run(&["apply", "--help"]).await;
+    assert!(code == Some(0) && help.contains("Examples:"), "{help}");
+    assert!(run(&["man"]).await.1.contains(".TH"));
+    assert!(run(&["completion", "bash"]).await.1.contains("_holdfast"));
+}

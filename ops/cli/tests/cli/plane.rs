@@ -1,0 +1,314 @@
+//! A control plane for one test, and the command as a process against it.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+use std::sync::Arc;
+
+use holdfast_events::{Actor, AgentVersion, Detail, Hint, SignatureBytes, VerifyingKeyBytes};
+use holdfast_gateway::operators::{self, AuditDoor, DoorConfig};
+use holdfast_identity::tls::{ServerTls, https_door, install_crypto_provider};
+use holdfast_identity::{Ca, ServerRole, SigningKey, Token, TokenKind};
+use holdfast_model::artifact::tree_of;
+use holdfast_model::condition::{Condition, ConditionType, Holds, Reason};
+use holdfast_model::desired::{Component, Desired, Stamp};
+use holdfast_model::ids::{GatewayId, HostId};
+use holdfast_model::numbers::{AuthorityEpoch, LeaseTerm, SessionEpoch, UpdateSeq, Version};
+use holdfast_model::statement::{Authority, Outcome, OutcomeKind, outcome_bytes};
+use holdfast_render::{Index, render_all};
+use holdfast_runtime::{Shutdown, Tasks};
+use holdfast_store::Store;
+use holdfast_store::lease::{Claim, RENDERER_LEASE};
+use holdfast_store::render::{RenderCommit, SignedState};
+use holdfast_store::request::{Decided, Decision, Enrolment, IssuedCertificate};
+use holdfast_store::session::{Opened, Opening, OutcomeReport, Recorded};
+use holdfast_store::testing::{TEST_AUTHORITY, TestPostgres};
+use holdfast_store::token::TokenHash;
+use rustls_pki_types::ServerName;
+use time::OffsetDateTime;
+use tokio::net::TcpListener;
+use tokio::process::Command;
+use tokio::sync::{mpsc, watch};
+use uuid::Uuid;
+
+/// A host that is stood in for.
+struct Host {
+    id: HostId,
+    key: SigningKey,
+    session: Option<SessionEpoch>,
+    said: u64,
+}
+
+/// A control plane without bus, renderer and agents.
+pub(crate) struct Plane {
+    pub(crate) postgres: TestPostgres,
+    pub(crate) folder: tempfile::TempDir,
+    pub(crate) hints: mpsc::Receiver<Hint>,
+    renderer: Store,
+    agents: Store,
+    gateway: GatewayId,
+    term: LeaseTerm,
+    hosts: BTreeMap<String, Host>,
+    address: String,
+    admin: String,
+    wakes: watch::Sender<u64>,
+    // Kept: what ends with it is the door.
+    _tasks: Tasks,
+}
+
+/// What a command printed and how it ended.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    pub(crate) code: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Ran {
+    fn of(output: &Output) -> Self {
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("text");
+        let code = output.status.code().expect("it ended by itself");
+        Self { code, stdout: text(&output.stdout), stderr: text(&output.stderr) }
+    }
+
+    /// What it printed, after it ended as wanted.
+    pub(crate) fn ended(self, code: i32) -> String {
+        assert_eq!(self.code, code, "{self:#?}");
+        self.stdout
+    }
+
+    /// What it printed, as JSON, after it ended in order.
+    pub(crate) fn json(self) -> serde_json::Value {
+        serde_json::from_str(&self.ended(0)).expect("JSON")
+    }
+}
+
+impl Plane {
+    pub(crate) async fn start() -> Self {
+        Self::start_with(None).await
+    }
+
+    pub(crate) async fn start_with(audit: Option<AuditDoor>) -> Self {
+        install_crypto_provider();
+        let postgres = TestPostgres::start_migrated().await;
+        let gateway = GatewayId::new(Uuid::now_v7());
+        let (renderer, agents) = (postgres.store("holdfast_renderer"), postgres.store("holdfast_gateway_agents"));
+        let claim = renderer.acquire_lease(Actor::Renderer, RENDERER_LEASE, "the test").await.expect("asks");
+        let Claim::Acquired(term) = claim else { panic!("nobody else renders") };
+        let name = gateway.to_string();
+        agents.acquire_lease(Actor::Gateway(gateway), &name, &name).await.expect("asks");
+
+        let folder = tempfile::tempdir().expect("a folder");
+        let ca = Ca::create(TEST_AUTHORITY, OffsetDateTime::now_utc()).expect("a CA");
+        std::fs::write(folder.path().join("ca.pem"), ca.certificate_pem()).expect("writes");
+        let names = [ServerName::try_from("127.0.0.1").expect("an address")];
+        let server = ca.issue_server(ServerRole::GatewayOperators, &names, OffsetDateTime::now_utc()).expect("issues");
+        let tls = Arc::new(ServerTls::new(https_door(&server).expect("a configuration")));
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("listens");
+        let address = listener.local_addr().expect("an address").to_string();
+        let operators = postgres.store("holdfast_gateway_operators");
+        let admin = operators::create_admin_token(&operators, "the test").await.expect("a token");
+        let (bell, hints) = mpsc::channel(64);
+        let (wakes, woken) = watch::channel(0);
+        let tasks = Tasks::new(Shutdown::new());
+        operators::start(DoorConfig { gateway, tls, audit }, operators, listener, bell, woken, &tasks);
+        Self {
+            postgres,
+            folder,
+            hints,
+            renderer,
+            agents,
+            gateway,
+            term,
+            hosts: BTreeMap::new(),
+            address,
+            admin: admin.reveal().to_owned(),
+            wakes,
+            _tasks: tasks,
+        }
+    }
+
+    /// Writes a file that a command reads.
+    pub(crate) fn file(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.folder.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap_or(Path::new("."))).expect("a folder");
+        std::fs::write(&path, text).expect("writes");
+        path
+    }
+
+    fn command(&self, token: &str, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_holdfast"));
+        command
+            .args(arguments)
+            .current_dir(self.folder.path())
+            .env_clear()
+            .env("HOLDFAST_API", format!("https://{}", self.address))
+            .env("HOLDFAST_CA", self.folder.path().join("ca.pem"))
+            .env("HOLDFAST_TOKEN", token)
+            .stdin(Stdio::null())
+            .kill_on_drop(true);
+        command
+    }
+
+    /// Runs the command with everything allowed.
+    pub(crate) async fn run(&self, arguments: &[&str]) -> Ran {
+        self.run_as(&self.admin, arguments).await
+    }
+
+    /// Runs the command with a token.
+    pub(crate) async fn run_as(&self, token: &str, arguments: &[&str]) -> Ran {
+        Ran::of(&self.command(token, arguments).output().await.expect("it runs"))
+    }
+
+    /// Starts the command; it runs while the test goes on.
+    pub(crate) fn running(&self, arguments: &[&str]) -> tokio::task::JoinHandle<Ran> {
+        let mut command = self.command(&self.admin, arguments);
+        #[expect(clippy::disallowed_methods, reason = "the test awaits it")]
+        tokio::spawn(async move { Ran::of(&command.output().await.expect("it runs")) })
+    }
+
+    /// Enrols a host as a gateway and the renderer do, with a token that the command makes.
+    pub(crate) async fn enrol(&mut self, name: &str, address: &str) {
+        let label = format!("app={}", name.split('-').next().unwrap_or(name));
+        let made = self.run(&["enrol-token", "create", "--label", &label, "--address", "10.0.0.0/8"]).await;
+        let secret = Token::parse(TokenKind::Enrol, &made.ended(0)).expect("a token on stdout alone");
+        let key = SigningKey::generate().expect("a key");
+        let enrolment = Enrolment {
+            hash: TokenHash(*secret.hash().as_bytes()),
+            name: name.parse().expect("a name"),
+            addresses: vec![address.parse().expect("an address")],
+            outcome_key: VerifyingKeyBytes::from_bytes(*key.verifying_key().as_bytes()),
+            csr: vec![1],
+        };
+        let asked = self.agents.request_enrolment(self.gateway, enrolment).await.expect("asks");
+        let (request, id) = asked.expect("the token is good");
+        let waiting = self.renderer.waiting_requests(10).await.expect("reads");
+        let waiting = waiting.into_iter().find(|one| one.id == request).expect("it waits");
+        let now = OffsetDateTime::now_utc();
+        let serial = id.uuid().as_simple().to_string();
+        let certificate =
+            IssuedCertificate { serial, not_before: now, not_after: now + time::Duration::DAY, chain: vec![9] };
+        let decided = self.renderer.decide_request(self.term, waiting, Decision::Grant(Some(certificate))).await;
+        assert!(matches!(decided.expect("decides"), Decided::Enrolled { .. }));
+        self.hosts.insert(name.to_owned(), Host { id, key, session: None, said: 0 });
+    }
+
+    /// Renders the last revision, as the renderer does.
+    pub(crate) async fn render(&self) {
+        let (revision, intent) = self.renderer.load_intent(None).await.expect("reads");
+        let latest = self.renderer.all_latest().await.expect("reads");
+        let latest: BTreeMap<(HostId, Component), Stamp> = latest
+            .iter()
+            .map(|one| ((one.state.desired.host, one.state.desired.component), one.state.desired.stamp))
+            .collect();
+        let (mut states, mut artifacts) = (Vec::new(), BTreeMap::new());
+        for (host, body) in render_all(&Index::new(&intent)) {
+            for component in Component::ALL {
+                let (digest, nodes) = match component {
+                    Component::Policy => tree_of(&body, |_| false),
+                    Component::Settings | Component::Credentials | Component::Workloads => (
+                        component.empty_digest(),
+                        BTreeMap::from([(component.empty_digest(), component.empty_bytes())]),
+                    ),
+                };
+                let version = match latest.get(&(host, component)) {
+                    Some(old) if old.digest == digest => continue,
+                    Some(old) => old.version.next().expect("a next version"),
+                    None => Version::FIRST,
+                };
+                let desired = Desired { host, component, stamp: Stamp { version, digest } };
+                states.push(SignedState { desired, signature: SignatureBytes::from_bytes([5; 64]) });
+                artifacts.extend(nodes);
+            }
+        }
+        let commit = RenderCommit {
+            lease_term: self.term,
+            authority_epoch: AuthorityEpoch::from_raw(1),
+            revision,
+            hosts_rendered: u32::try_from(intent.hosts.len()).expect("few"),
+            states,
+            artifacts,
+        };
+        self.renderer.commit_render(commit).await.expect("commits");
+        self.wake();
+    }
+
+    fn wake(&self) {
+        self.wakes.send_modify(|count| *count += 1);
+    }
+
+    /// Every host says how its latest states ended, as an agent does by its gateway.
+    pub(crate) async fn all_say(&mut self, kind: OutcomeKind) {
+        let names: Vec<String> = self.hosts.keys().cloned().collect();
+        for name in names {
+            self.says(&name, kind).await;
+        }
+    }
+
+    /// One host says how its latest states ended.
+    pub(crate) async fn says(&mut self, name: &str, kind: OutcomeKind) {
+        let id = self.hosts.get(name).expect("it is enrolled").id;
+        let epoch = self.session(name).await;
+        let host = self.hosts.get_mut(name).expect("it is enrolled");
+        let mut reports = Vec::new();
+        for latest in self.agents.latest_of(vec![id]).await.expect("reads") {
+            host.said += 1;
+            let desired = latest.state.desired;
+            // Only policy may fail here; what is empty is always taken.
+            let kind = if desired.component == Component::Policy { kind } else { OutcomeKind::Applied };
+            reports.push(mk_report(host, epoch, desired, kind));
+        }
+        let heard = self.agents.record_presence(vec![(id, epoch, 0)]).await.expect("records");
+        assert!(heard.is_empty(), "the session is the host's");
+        let recorded = self.agents.record_outcomes(self.gateway, reports).await.expect("records");
+        assert!(recorded.iter().all(|one| *one == Recorded::Current), "{recorded:?}");
+        self.wake();
+    }
+
+    async fn session(&mut self, name: &str) -> SessionEpoch {
+        let host = self.hosts.get_mut(name).expect("it is enrolled");
+        if let Some(epoch) = host.session {
+            return epoch;
+        }
+        let opening = Opening {
+            host: host.id,
+            certificate_serial: host.id.uuid().as_bytes().to_vec(),
+            agent_version: AgentVersion::new("0.1.0"),
+            boot_id: Uuid::from_u128(4),
+        };
+        let opened = self.agents.open_sessions(self.gateway, vec![opening]).await.expect("opens");
+        let [Opened::Session { session_epoch, .. }] = opened.as_slice() else { panic!("{opened:?}") };
+        host.session = Some(*session_epoch);
+        *session_epoch
+    }
+}
+
+fn mk_report(host: &Host, epoch: SessionEpoch, desired: Desired, kind: OutcomeKind) -> OutcomeReport {
+    let has_it = kind == OutcomeKind::Applied;
+    let (status, reason) = if has_it { (Holds::True, Reason::Done) } else { (Holds::False, Reason::KernelRefused) };
+    let condition = |kind| Condition {
+        kind,
+        status,
+        reason,
+        message: String::new(),
+        observed_version: Some(desired.stamp.version),
+    };
+    let outcome = Outcome {
+        host: host.id,
+        session_epoch: epoch,
+        update_seq: UpdateSeq::from_raw(host.said),
+        component: desired.component,
+        kind,
+        wanted: desired.stamp,
+        applied: has_it.then_some(desired.stamp),
+    };
+    let authority = Authority { id: TEST_AUTHORITY, epoch: AuthorityEpoch::from_raw(1) };
+    let signature = host.key.sign(&outcome_bytes(authority, &outcome));
+    OutcomeReport {
+        outcome,
+        reason,
+        detail: Detail::new(if has_it { "" } else { "no room in the kernel" }),
+        conditions: ConditionType::ALL.map(condition).to_vec(),
+        signature: SignatureBytes::from_bytes(signature.0),
+    }
+}
