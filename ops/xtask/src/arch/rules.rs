@@ -72,7 +72,7 @@ pub(crate) const TREES: &[TreeRule] = &[
         demand: Demand::OnlyDirectly {
             crates: &["sqlx", "sqlx-core", "sqlx-postgres"],
             by: &["holdfast-store"],
-            by_tests_of: &["holdfast-suite"],
+            by_tests_of: &["holdfast-suite", "holdfast-bench"],
         },
     },
     TreeRule {
@@ -80,7 +80,7 @@ pub(crate) const TREES: &[TreeRule] = &[
         demand: Demand::OnlyDirectly {
             crates: &["async-nats"],
             by: &["holdfast-bus"],
-            by_tests_of: &["holdfast-suite"],
+            by_tests_of: &["holdfast-suite", "holdfast-bench"],
         },
     },
     TreeRule {

@@ -1,3 +1,0 @@
-//! Not built yet.
-
-fn main() {}
