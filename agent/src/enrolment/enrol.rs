@@ -7,13 +7,16 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use holdfast_identity::https::{self, Client, Request, Response};
 use holdfast_identity::tls::{self, enrolment};
-use holdfast_identity::{CaPin, LeafKey, SigningKey, Token, TokenKind, credential, files, pin, signing, token};
+use holdfast_identity::{
+    CaPin, LeafKey, SigningKey, Token, TokenKind, VerifyingKey, credential, files, pin, signing, token,
+};
 use holdfast_model::ids::HostId;
 use holdfast_model::name::Name;
 use holdfast_session::backoff::Backoff;
 use holdfast_wire::enrol::{ENROL_PATH, EnrolRequest, EnrolResponse, Problem, TokenText};
 use hyper::Method;
 use hyper::header::CONTENT_TYPE;
+use time::OffsetDateTime;
 
 use super::{Error, Told, is_enrolled, save};
 use crate::session::{inventory, random};
@@ -134,12 +137,13 @@ pub async fn enrol(with: &Enrol) -> Result<HostId, EnrolError> {
     let answer: EnrolResponse = serde_json::from_slice(&response.body).map_err(EnrolError::Answer)?;
     let ca = with.ca_pin.find_ca(&response.peer_certificates)?;
     let credential = leaf.credential(answer.certificate_chain.as_bytes())?;
-    let _usable: holdfast_identity::VerifyingKey = answer.renderer_key.parse()?;
+    // The gateway carries the key, the CA vouches for it.
+    let renderer_key = VerifyingKey::certified(&answer.renderer_certificate, ca, OffsetDateTime::now_utc())?;
     let told = Told {
         host_id: answer.host_id,
         authority_id: answer.authority_id,
         authority_epoch: answer.authority_epoch,
-        renderer_key: answer.renderer_key,
+        renderer_key: renderer_key.to_string(),
         ca_pin: with.ca_pin.to_string(),
         gateways: gateways(answer.gateways, &with.gateway),
     };

@@ -61,8 +61,8 @@ pub struct EnrolResponse {
     pub authority_epoch: AuthorityEpoch,
     /// Its certificate and those above it, PEM.
     pub certificate_chain: String,
-    /// The key that signs desired states, as `ed25519:` and 64 hexadecimal characters.
-    pub renderer_key: String,
+    /// The CA's certificate of the key that signs desired states, PEM: the host verifies it under the CA that it pins.
+    pub renderer_certificate: String,
     /// Where to dial, as `host:port`.
     pub gateways: Vec<String>,
 }

@@ -19,6 +19,7 @@ use holdfast_runtime::process::{self, DRAIN_GRACE, Process};
 use holdfast_runtime::{Build, Chain, Exit, Tasks, exit, tasks};
 use holdfast_session::limits::{LIVENESS_INTERVAL_MAX, LIVENESS_INTERVAL_MIN};
 use holdfast_store::{ConfigError, Store, StoreConfig};
+use time::OffsetDateTime;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use uuid::Uuid;
@@ -72,8 +73,8 @@ pub enum Error {
     /// A file.
     #[error("a file cannot be read")]
     File(#[from] files::Error),
-    /// The renderer's public key.
-    #[error("{path} holds no public key")]
+    /// The certificate of the renderer's signing key.
+    #[error("{path} does not prove the key that signs desired states under this CA")]
     Key {
         /// The file.
         path: PathBuf,
@@ -173,7 +174,7 @@ async fn start_agents(config: &GatewayConfig, gateway: GatewayId, process: &Proc
     session.liveness_interval = interval.clamp(LIVENESS_INTERVAL_MIN, LIVENESS_INTERVAL_MAX);
     let door = DoorConfig {
         authority: identity.authority,
-        renderer_key: identity.renderer_key,
+        renderer_certificate: identity.renderer_certificate,
         session,
         tls: Arc::new(ServerTls::new(agents_door(&identity.server, &identity.roots)?)),
         seed: gateway.uuid().as_u64_pair().1,
@@ -254,7 +255,7 @@ struct Identity {
     roots: TrustRoots,
     server: Credential,
     client: Credential,
-    renderer_key: VerifyingKey,
+    renderer_certificate: String,
     authority: AuthorityId,
 }
 
@@ -262,13 +263,19 @@ impl Identity {
     fn load(folder: &Path, server: &str, client: &str) -> Result<Self, Error> {
         let credential = |source| Error::Credential { folder: folder.to_owned(), source };
         let server = Credential::load_named(folder, server).map_err(credential)?;
-        let path = folder.join("desired-signing.pub");
-        let text = files::read(&path)?;
-        let key = std::str::from_utf8(&text).ok().and_then(|text| text.trim().parse().ok());
+        let path = folder.join("desired-signing.pem");
+        let pem = String::from_utf8(files::read(&path)?).map_err(|_| Error::Key { path: path.clone() })?;
+        let roots = TrustRoots::load(&folder.join("ca.pem")).map_err(credential)?;
+        // What no host would believe is found here and not at every enrolment.
+        let now = OffsetDateTime::now_utc();
+        let proven = roots.certificates().iter().any(|ca| VerifyingKey::certified(&pem, ca, now).is_ok());
+        if !proven {
+            return Err(Error::Key { path });
+        }
         Ok(Self {
-            roots: TrustRoots::load(&folder.join("ca.pem")).map_err(credential)?,
+            roots,
             client: Credential::load_named(folder, client).map_err(credential)?,
-            renderer_key: key.ok_or(Error::Key { path })?,
+            renderer_certificate: pem,
             authority: CertificateName::of(server.leaf())?.authority(),
             server,
         })

@@ -12,10 +12,11 @@ use crate::files;
 use crate::name::{self, CertificateName, ServerRole};
 use crate::pin::{self, CaPin};
 use crate::request::{KeyRequest, LeafKey};
+use crate::signing::VerifyingKey;
 use holdfast_model::ids::{AuthorityId, HostId};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, PublicKeyData, SanType, SerialNumber, string::Ia5String,
+    KeyUsagePurpose, PublicKeyData, SanType, SerialNumber, SubjectPublicKeyInfo, string::Ia5String,
 };
 use ring::rand::{SecureRandom, SystemRandom};
 use rustls_pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName};
@@ -277,6 +278,22 @@ impl Ca {
         };
         let chain_pem = credential::pem_text("CERTIFICATE", &certificate) + &self.certificate_pem();
         Ok(HostLeaf { chain_pem, certificate, serial, validity })
+    }
+
+    /// Certifies the key that signs desired states, as long as the CA itself: a host that knows the CA needs nobody's word for the key.
+    ///
+    /// # Errors
+    /// [`Error::Lapsed`] outside the root's dates, else when signing fails.
+    pub fn certify_signing_key(&self, key: &VerifyingKey, now: OffsetDateTime) -> Result<String, Error> {
+        let leaf = Leaf {
+            common_name: ServerRole::Renderer.as_str(),
+            alternative_names: vec![uri(CertificateName::Service(self.authority, ServerRole::Renderer))?],
+            // Not a TLS usage: it proves a key and opens no connection.
+            usage: ExtendedKeyUsagePurpose::CodeSigning,
+            life: ROOT_LIFE,
+        };
+        let info = SubjectPublicKeyInfo::from_der(&key.public_key_info()).map_err(Error::Sign)?;
+        Ok(credential::pem_text("CERTIFICATE", &self.sign(leaf, &info, now)?))
     }
 
     fn issue_with_key(&self, leaf: Leaf<'_>, now: OffsetDateTime) -> Result<Credential, Error> {

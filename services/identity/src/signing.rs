@@ -6,13 +6,18 @@
 //!
 //! It says nothing about who a key belongs to: renderer keys are pinned by agents, host keys are registered at enrolment.
 
+use crate::credential;
 use crate::files;
+use crate::name::{CertificateName, ServerRole};
 use holdfast_model::digest::Digest;
 use ring::rand::SystemRandom;
 use ring::signature::{ED25519, Ed25519KeyPair, KeyPair as _, UnparsedPublicKey};
+use rustls_pki_types::CertificateDer;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use time::OffsetDateTime;
+use x509_parser::prelude::{FromDer, X509Certificate};
 use zeroize::Zeroizing;
 
 const PREFIX: &str = "ed25519:";
@@ -41,9 +46,33 @@ pub enum Error {
         /// The key that was expected to have signed.
         key: VerifyingKey,
     },
+    /// A certificate does not prove a signing key.
+    #[error(
+        "the certificate of the key that signs desired states is not of the pinned CA, not for its renderer, or out of date"
+    )]
+    Uncertified,
     /// The system gives no randomness.
     #[error("the system gives no randomness")]
     Randomness,
+}
+
+/// What stands before the 32 bytes of an Ed25519 key in its public key info.
+const SPKI_HEAD: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
+
+fn certified(pem: &str, ca: &CertificateDer<'_>, now: OffsetDateTime) -> Option<VerifyingKey> {
+    let [leaf] = <[_; 1]>::try_from(credential::certificates(pem.as_bytes()).ok()?).ok()?;
+    let CertificateName::Ca(authority) = CertificateName::of(ca).ok()? else { return None };
+    if CertificateName::of(&leaf).ok()? != CertificateName::Service(authority, ServerRole::Renderer) {
+        return None;
+    }
+    let (_, ca) = X509Certificate::from_der(ca).ok()?;
+    let (_, leaf) = X509Certificate::from_der(&leaf).ok()?;
+    let is_current = leaf.validity().not_before.to_datetime() <= now && now < leaf.validity().not_after.to_datetime();
+    if leaf.is_ca() || !is_current || leaf.verify_signature(Some(ca.public_key())).is_err() {
+        return None;
+    }
+    let (head, key) = leaf.public_key().raw.split_first_chunk()?;
+    (*head == SPKI_HEAD).then(|| key.try_into().ok().map(VerifyingKey)).flatten()
 }
 
 /// The private half.
@@ -123,6 +152,19 @@ impl VerifyingKey {
     #[must_use]
     pub const fn as_bytes(&self) -> &[u8; 32] {
         &self.0
+    }
+
+    /// Reads the key from the certificate that the CA gave it ([`Ca::certify_signing_key`](crate::Ca::certify_signing_key)).
+    ///
+    /// # Errors
+    /// [`Error::Uncertified`] unless the certificate is of this CA, for its authority's renderer, and good at `now`.
+    pub fn certified(pem: &str, ca: &CertificateDer<'_>, now: OffsetDateTime) -> Result<Self, Error> {
+        certified(pem, ca, now).ok_or(Error::Uncertified)
+    }
+
+    /// RFC 8410: the fixed head of an Ed25519 public key, and the key.
+    pub(crate) fn public_key_info(&self) -> Vec<u8> {
+        [SPKI_HEAD.as_slice(), &self.0].concat()
     }
 
     /// Checks that this key signed exactly these bytes.
@@ -216,5 +258,29 @@ mod tests {
         let hex = "e5564300c360ac729086e2cc806e828a84877f1eb8e5d974d873e065224901555fb8821590a33bacc61e39701cf9b46bd25bf5f0595bbe24655141438e7a100b";
         let bytes: Vec<u8> = (0..64).map(|i| u8::from_str_radix(&hex[2 * i..2 * i + 2], 16).unwrap()).collect();
         assert!(key.verify(b"", &Signature(bytes.try_into().unwrap())).is_ok());
+    }
+
+    #[test]
+    fn a_key_counts_only_with_a_certificate_of_the_pinned_ca_for_its_renderer() {
+        let now = OffsetDateTime::from_unix_timestamp(1_790_000_000).expect("a time");
+        let authority = |n| holdfast_model::ids::AuthorityId::new(uuid::Uuid::from_u128(n));
+        let ca = crate::Ca::create(authority(1), now).expect("a CA");
+        let key = SigningKey::generate().expect("a key").verifying_key();
+        let pem = ca.certify_signing_key(&key, now).expect("it signs");
+        let read = |pem: &str, ca: &crate::Ca, now| VerifyingKey::certified(pem, ca.certificate(), now).ok();
+        assert_eq!(read(&pem, &ca, now), Some(key));
+        assert_eq!(read(&pem, &ca, now + time::Duration::days(4_000)), None, "out of date");
+
+        // A foreign CA of the same authority's name, the CA's own certificate, a service's and a host's: none proves a signing key.
+        let impostor = crate::Ca::create(authority(1), now).expect("a CA");
+        let forged = impostor.certify_signing_key(&key, now).expect("it signs");
+        assert_eq!(read(&forged, &ca, now), None);
+        assert_eq!(read(&ca.certificate_pem(), &ca, now), None);
+        let name = rustls_pki_types::ServerName::try_from("localhost").expect("a name");
+        let service = ca.issue_server(ServerRole::Renderer, &[name], now).expect("it signs");
+        let leaf = service.chain_pem();
+        let leaf = leaf.split_inclusive("-----END CERTIFICATE-----\n").next().expect("a leaf");
+        assert_eq!(read(leaf, &ca, now), None, "a P-256 key of the renderer signs no desired state");
+        assert_eq!(read("", &ca, now), None);
     }
 }

@@ -100,7 +100,10 @@ impl Gateway {
             authority_id: self.authority.id,
             authority_epoch: self.authority.epoch,
             certificate_chain: leaf.chain_pem,
-            renderer_key: self.renderer.verifying_key().to_string(),
+            renderer_certificate: self
+                .ca
+                .certify_signing_key(&self.renderer.verifying_key(), OffsetDateTime::now_utc())
+                .unwrap(),
             gateways: vec![self.address().to_string()],
         };
         self.runtime.block_on(answer(stream, &serde_json::to_vec(&response).unwrap()));

@@ -39,7 +39,7 @@ pub(super) struct Enrolment<S> {
     pub(super) store: S,
     pub(super) answers: Answers,
     pub(super) bell: mpsc::Sender<Hint>,
-    pub(super) renderer_key: VerifyingKey,
+    pub(super) renderer_certificate: String,
     pub(super) gateways: Vec<String>,
 }
 
@@ -164,7 +164,7 @@ async fn enrol<S: AgentsStore>(State(at): State<Arc<Enrolment<S>>>, body: Bytes)
         authority_id: authority.id,
         authority_epoch: authority.epoch,
         certificate_chain,
-        renderer_key: at.renderer_key.to_string(),
+        renderer_certificate: at.renderer_certificate.clone(),
         gateways: at.gateways.clone(),
     };
     Ok(json(StatusCode::OK, "application/json", &response))

@@ -6,7 +6,6 @@ use std::sync::atomic::AtomicU64;
 
 use holdfast_bus::Wake;
 use holdfast_events::Hint;
-use holdfast_identity::VerifyingKey;
 use holdfast_identity::tls::ServerTls;
 use holdfast_model::ids::{AuthorityId, HostId};
 use holdfast_runtime::{Chain, Shutdown, Tasks};
@@ -33,8 +32,8 @@ use super::store::{Admitted, AgentsStore};
 pub struct DoorConfig {
     /// For which authority it speaks.
     pub authority: AuthorityId,
-    /// The key that signs desired states, told to hosts that enrol.
-    pub renderer_key: VerifyingKey,
+    /// The CA's certificate of the key that signs desired states, PEM, told to hosts that enrol.
+    pub renderer_certificate: String,
     /// What every session is given.
     pub session: Config,
     /// Certificate and trust.
@@ -101,7 +100,7 @@ pub fn start<S: AgentsStore>(
         store,
         answers,
         bell,
-        renderer_key: config.renderer_key,
+        renderer_certificate: config.renderer_certificate,
         gateways: config.session.gateways.clone(),
     };
     let context = Context {

@@ -236,9 +236,11 @@ async fn a_host_enrols_with_a_token_and_opens_a_session_with_what_it_got() {
     assert_eq!(response.status, 200, "{:?}", response.body);
     let enrolled: EnrolResponse = serde_json::from_slice(&response.body).unwrap();
     assert_eq!(enrolled.authority_id, estate.ca.authority());
-    assert_eq!(enrolled.renderer_key, estate.memory.renderer_key().to_string());
+    let renderer =
+        VerifyingKey::certified(&enrolled.renderer_certificate, estate.ca.certificate(), OffsetDateTime::now_utc());
+    assert_eq!(renderer.unwrap(), estate.memory.renderer_key());
     let credential = leaf.credential(enrolled.certificate_chain.as_bytes()).unwrap();
-    let keys = FileKeys { renderer: enrolled.renderer_key.parse().unwrap(), outcome };
+    let keys = FileKeys { renderer: estate.memory.renderer_key(), outcome };
     let host = Host { id: enrolled.host_id, credential: Arc::new(credential), keys };
     let mut agent = estate.connect(host.clone()).await;
     agent.converge(4).await;
@@ -365,7 +367,7 @@ impl Estate {
         let (bell, rung) = mpsc::channel(1_024);
         let config = DoorConfig {
             authority: authority.id,
-            renderer_key: memory.renderer_key(),
+            renderer_certificate: ca.certify_signing_key(&memory.renderer_key(), OffsetDateTime::now_utc()).unwrap(),
             session: SessionConfig::standard(vec![address.to_string()]),
             tls: Arc::new(ServerTls::new(agents_door(&server, &roots).unwrap())),
             seed: 7,

@@ -9,7 +9,7 @@ mod postgres;
 
 use std::path::{Path, PathBuf};
 
-use holdfast_identity::{Ca, Credential, ServerRole, SigningKey, ca, credential, files, signing};
+use holdfast_identity::{Ca, Credential, ServerRole, SigningKey, VerifyingKey, ca, credential, files, signing};
 use holdfast_model::ids::AuthorityId;
 use rustls_pki_types::ServerName;
 use time::OffsetDateTime;
@@ -52,6 +52,8 @@ const PROCESSES: &[Process] = &[
 
 /// The file with the key that signs desired states, in the renderer's folder.
 pub const DESIRED_KEY: &str = "desired-signing.key";
+/// The file with the CA's certificate of that key, in the folder of the agents' door.
+pub const DESIRED_CERTIFICATE: &str = "desired-signing.pem";
 /// The file with the key that signs checkpoints, in the audit service's folder.
 pub const AUDIT_KEY: &str = "audit-signing.key";
 
@@ -149,9 +151,10 @@ pub fn init(folder: &Path, names: &Names, now: OffsetDateTime) -> Result<Made, E
     for (name, text) in facts {
         ensure_file(&public.join(name), text.as_bytes(), &mut written)?;
     }
-    // Whoever carries desired states to hosts hands out the key that proves them; the CA's signature on the enrolment proves the key.
-    for door in ["gateway-agents", "gateway-operators"] {
-        ensure_file(&folder.join(door).join("desired-signing.pub"), format!("{desired}\n").as_bytes(), &mut written)?;
+    // The agents' door hands out the key that proves desired states, and the CA's word for it: a host believes the CA, not the door.
+    let certificate = folder.join("gateway-agents").join(DESIRED_CERTIFICATE);
+    if !certificate.exists() {
+        ensure_file(&certificate, ca.certify_signing_key(&desired, now)?.as_bytes(), &mut written)?;
     }
     ensure_file(&folder.join("nats").join("holdfast.conf"), nats::configuration().as_bytes(), &mut written)?;
     for (name, text) in postgres::files() {
@@ -189,7 +192,7 @@ fn ensure_credential(
 }
 
 /// The public half of a signing key, which is made if it is not there.
-fn ensure_key(path: &Path, written: &mut Vec<PathBuf>) -> Result<String, Error> {
+fn ensure_key(path: &Path, written: &mut Vec<PathBuf>) -> Result<VerifyingKey, Error> {
     let key = if path.exists() {
         SigningKey::load(path)?
     } else {
@@ -198,7 +201,7 @@ fn ensure_key(path: &Path, written: &mut Vec<PathBuf>) -> Result<String, Error> 
         written.push(path.to_owned());
         key
     };
-    Ok(key.verifying_key().to_string())
+    Ok(key.verifying_key())
 }
 
 fn ensure_file(path: &Path, bytes: &[u8], written: &mut Vec<PathBuf>) -> Result<(), Error> {

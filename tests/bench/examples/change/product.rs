@@ -218,7 +218,7 @@ async fn door(
     let (ring, bell) = mpsc::channel(4_096);
     let config = DoorConfig {
         authority: ca.authority(),
-        renderer_key,
+        renderer_certificate: ca.certify_signing_key(&renderer_key, OffsetDateTime::now_utc()).expect("a certificate"),
         session: SessionConfig::standard(vec![address.to_string()]),
         tls: Arc::new(ServerTls::new(agents_door(&server, &ca.roots().expect("roots")).expect("a configuration"))),
         seed: 1,

@@ -135,7 +135,7 @@ impl Installation {
         let (rings, bell) = mpsc::channel(1_024);
         let config = DoorConfig {
             authority: TEST_AUTHORITY,
-            renderer_key: key.verifying_key(),
+            renderer_certificate: ca.certify_signing_key(&key.verifying_key(), OffsetDateTime::now_utc()).unwrap(),
             session: SessionConfig::standard(vec![address.to_string()]),
             tls: Arc::new(ServerTls::new(agents_door(&credential, &roots).unwrap())),
             seed: 7,
@@ -167,7 +167,9 @@ impl Installation {
         let stream = TcpStream::connect(self.address).await.unwrap();
         let server = ServerName::try_from("127.0.0.1").unwrap();
         let stream = TlsConnector::from(Arc::new(config)).connect(server, stream).await.unwrap();
-        let keys = FileKeys { renderer: enrolled.renderer_key.parse().unwrap(), outcome };
+        let now = OffsetDateTime::now_utc();
+        let renderer = VerifyingKey::certified(&enrolled.renderer_certificate, self.ca.certificate(), now).unwrap();
+        let keys = FileKeys { renderer, outcome };
         let pinned = Authority { id: enrolled.authority_id, epoch: enrolled.authority_epoch };
         (enrolled.host_id, Agent::with_authority(stream, enrolled.host_id, keys, pinned))
     }
