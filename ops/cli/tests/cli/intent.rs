@@ -176,3 +176,30 @@ async fn without_its_database_the_api_says_so_and_serves_again_when_it_is_back()
     }
     assert_eq!(plane.run(&["apply", "-f", "policies.yaml", "-o", "json"]).await.json()["revision"], Value::from(1));
 }
+
+#[tokio::test]
+async fn a_large_address_group_is_applied_planned_and_shown_whole_and_one_bad_line_refuses_all_of_it() {
+    let mut plane = Plane::start().await;
+    plane.enrol("db-1", "10.0.0.1").await;
+    let list = |n: u32| -> String { (0..n).map(|n| format!("    203.{}.{}.0/24\n", n / 256, n % 256)).collect() };
+    let group = |list: &str| {
+        format!("apiVersion: holdfast.dev/v1\nkind: AddressGroup\nmetadata: {{name: bad}}\nspec:\n  cidrs: |\n{list}")
+    };
+    let policy = "---\napiVersion: holdfast.dev/v1\nkind: Policy\nmetadata: {name: deny}\nspec:\n  hostSelector: {all: true}\n  \
+                  ingress: [{action: deny, from: [{addressGroup: bad}]}]\n";
+    plane.file("group.yaml", &(group(&list(50_000)) + policy));
+    plane.run(&["apply", "-f", "group.yaml"]).await.ended(0);
+    plane.render().await;
+    let shown = plane.run(&["get", "AddressGroup/bad", "-o", "json"]).await.json();
+    assert_eq!(shown["document"]["spec"]["cidrs"].as_array().map(Vec::len), Some(50_000));
+
+    plane.file("less.yaml", &(group(&list(49_999)) + policy));
+    let plan = plane.run(&["plan", "-f", "less.yaml", "-o", "json"]).await.json();
+    let peers = &plan["hosts"][0]["changes"]["peers"][0];
+    assert_eq!((&peers["removed"]["count"], &peers["added"]["count"]), (&1.into(), &0.into()), "{peers}");
+
+    plane.file("wrong.yaml", &group(&list(50_000).replace("203.7.7.0/24", "203.7.7.0/33")));
+    let refused = plane.run(&["apply", "-f", "wrong.yaml"]).await;
+    assert!(refused.code == 1 && refused.stderr.contains("line 1800 of the list"), "{}", refused.stderr);
+    assert_eq!(plane.run(&["plan", "-f", "group.yaml", "--detailed-exitcode"]).await.code, 0, "the old one stays");
+}

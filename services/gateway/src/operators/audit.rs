@@ -39,7 +39,7 @@ impl AuditDoor {
 }
 
 /// Entries of the log, one a line.
-#[utoipa::path(get, path = "/v1/audit/entries", tag = "audit", params(
+#[utoipa::path(get, path = "/v1/audit/entries", operation_id = "list_audit_entries", tag = "audit", params(
     ("from" = Option<u64>, Query, description = "From this entry on"),
     ("since" = Option<String>, Query, description = "Only events of this time and later, in RFC 3339"),
     ("follow" = Option<bool>, Query, description = "Whether to wait for more"),
@@ -56,7 +56,7 @@ pub(crate) async fn entries(
 }
 
 /// A signed statement of the head of the log, made now.
-#[utoipa::path(get, path = "/v1/audit/checkpoint", tag = "audit", responses(
+#[utoipa::path(get, path = "/v1/audit/checkpoint", operation_id = "make_audit_checkpoint", tag = "audit", responses(
     (status = 200, description = "A checkpoint", body = Object),
     (status = "default", description = "Refused", body = Problem, content_type = "application/problem+json"),
 ))]
@@ -65,7 +65,7 @@ pub(crate) async fn checkpoint(State(door): State<Shared>, caller: Caller) -> Re
 }
 
 /// Every checkpoint that the audit service kept.
-#[utoipa::path(get, path = "/v1/audit/checkpoints", tag = "audit", responses(
+#[utoipa::path(get, path = "/v1/audit/checkpoints", operation_id = "list_audit_checkpoints", tag = "audit", responses(
     (status = 200, description = "Checkpoints", body = Vec<Object>),
     (status = "default", description = "Refused", body = Problem, content_type = "application/problem+json"),
 ))]
@@ -74,7 +74,7 @@ pub(crate) async fn checkpoints(State(door): State<Shared>, caller: Caller) -> R
 }
 
 /// How far the log is, and whether events are missing.
-#[utoipa::path(get, path = "/v1/audit/status", tag = "audit", responses(
+#[utoipa::path(get, path = "/v1/audit/status", operation_id = "get_audit_status", tag = "audit", responses(
     (status = 200, description = "The state of the log", body = Object),
     (status = "default", description = "Refused", body = Problem, content_type = "application/problem+json"),
 ))]
@@ -121,18 +121,29 @@ fn stream_through(streaming: Streaming, shutdown: Shutdown) -> Response {
     response
 }
 
+/// Why an answer was cut off.
+#[derive(Debug, thiserror::Error)]
+enum CutOff {
+    /// The audit service's part broke.
+    #[error("the audit service's answer broke off")]
+    Audit(#[from] https::Error),
+    /// This process ends. An answer that just ended would look whole.
+    #[error("the gateway ends")]
+    Ending,
+}
+
 type Passing = Option<(Streaming, Shutdown)>;
 
-async fn next_piece(state: Passing) -> Option<(Result<Bytes, https::Error>, Passing)> {
+async fn next_piece(state: Passing) -> Option<(Result<Bytes, CutOff>, Passing)> {
     let (mut streaming, shutdown) = state?;
     // A reader who follows must not hold up the end of this process.
-    let piece = shutdown.unless_asked(streaming.next_chunk()).await?;
-    match piece {
-        Ok(Some(bytes)) => Some((Ok(bytes), Some((streaming, shutdown)))),
-        Ok(None) => None,
-        Err(error) => {
+    match shutdown.unless_asked(streaming.next_chunk()).await {
+        Some(Ok(Some(bytes))) => Some((Ok(bytes), Some((streaming, shutdown)))),
+        Some(Ok(None)) => None,
+        Some(Err(error)) => {
             tracing::warn!(error = %Chain(&error), "the audit service's answer broke off");
-            Some((Err(error), None))
+            Some((Err(error.into()), None))
         }
+        None => Some((Err(CutOff::Ending), None)),
     }
 }

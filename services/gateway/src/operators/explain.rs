@@ -44,7 +44,7 @@ struct Party {
 }
 
 /// Whether a connection may be opened, and who says so.
-#[utoipa::path(get, path = "/v1/explain/flow", tag = "explain", params(FlowQuery), responses(
+#[utoipa::path(get, path = "/v1/explain/flow", operation_id = "explain_flow", tag = "explain", params(FlowQuery), responses(
     (status = 200, body = ExplainView),
     (status = 404, description = "An end is not known", body = Problem, content_type = "application/problem+json"),
     (status = 422, description = "A name means several things", body = Problem, content_type = "application/problem+json"),

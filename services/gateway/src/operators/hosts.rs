@@ -176,7 +176,7 @@ fn place(host: &JudgedHost) -> Place {
 }
 
 /// Hosts, those in trouble first.
-#[utoipa::path(get, path = "/v1/hosts", tag = "hosts", params(HostsQuery), responses(
+#[utoipa::path(get, path = "/v1/hosts", operation_id = "list_hosts", tag = "hosts", params(HostsQuery), responses(
     (status = 200, body = Page<HostView>),
     (status = "default", description = "Refused", body = Problem, content_type = "application/problem+json"),
 ))]
@@ -220,7 +220,7 @@ async fn judged(door: &Shared, caller: &Caller, text: &str) -> Result<(JudgedHos
 }
 
 /// One host.
-#[utoipa::path(get, path = "/v1/hosts/{host}", tag = "hosts", params(
+#[utoipa::path(get, path = "/v1/hosts/{host}", operation_id = "get_host", tag = "hosts", params(
     ("host" = String, Path, description = "`ho_…`, `namespace%2Fname`, or a name in `default`"),
 ), responses(
     (status = 200, body = HostView),
@@ -237,7 +237,7 @@ pub(crate) async fn one(
 }
 
 /// What a host says it holds against what it is to hold.
-#[utoipa::path(get, path = "/v1/hosts/{host}/diff", tag = "hosts", params(
+#[utoipa::path(get, path = "/v1/hosts/{host}/diff", operation_id = "diff_host", tag = "hosts", params(
     ("host" = String, Path, description = "`ho_…`, `namespace%2Fname`, or a name in `default`"),
 ), responses(
     (status = 200, body = DiffView),

@@ -30,5 +30,5 @@ mod wake;
 
 pub use audit::AuditDoor;
 pub use router::openapi;
-pub use start::{AdminTokenError, DoorConfig, create_admin_token, routes, start};
+pub use start::{AdminTokenError, DoorConfig, create_admin_token, start};
 pub use wake::listen;

@@ -28,7 +28,7 @@ use super::request::{LargeBody, Params};
 const PAGE_BYTES_MAX: usize = 2 * 1024 * 1024;
 
 /// Puts objects in force; all of them or none.
-#[utoipa::path(post, path = "/v1/apply", tag = "objects", request_body = ApplyRequest, responses(
+#[utoipa::path(post, path = "/v1/apply", operation_id = "apply", tag = "objects", request_body = ApplyRequest, responses(
     (status = 200, body = ApplyResponse),
     (status = 409, description = "There is a later revision, or another plan", body = Problem, content_type = "application/problem+json"),
     (status = 422, description = "The documents have faults", body = Problem, content_type = "application/problem+json"),
@@ -147,7 +147,7 @@ fn cut(text: &str) -> String {
 }
 
 /// Takes one object out of force.
-#[utoipa::path(delete, path = "/v1/objects/{kind}/{namespace}/{name}", tag = "objects", params(
+#[utoipa::path(delete, path = "/v1/objects/{kind}/{namespace}/{name}", operation_id = "delete_object", tag = "objects", params(
     ("kind" = String, Path, description = "As `Policy`"),
     ("namespace" = String, Path, description = "Of a Namespace its own name"),
     ("name" = String, Path, description = "Its name"),
@@ -194,7 +194,7 @@ fn view(key: &ObjectKey, spec: &Spec, with_document: bool) -> ObjectView {
 }
 
 /// One object with its document.
-#[utoipa::path(get, path = "/v1/objects/{kind}/{namespace}/{name}", tag = "objects", params(
+#[utoipa::path(get, path = "/v1/objects/{kind}/{namespace}/{name}", operation_id = "get_object", tag = "objects", params(
     ("kind" = String, Path, description = "As `Policy`"),
     ("namespace" = String, Path, description = "Of a Namespace its own name"),
     ("name" = String, Path, description = "Its name"),
@@ -234,7 +234,7 @@ pub(crate) struct ListQuery {
 }
 
 /// Objects in force, by kind, namespace and name.
-#[utoipa::path(get, path = "/v1/objects", tag = "objects", params(ListQuery), responses(
+#[utoipa::path(get, path = "/v1/objects", operation_id = "list_objects", tag = "objects", params(ListQuery), responses(
     (status = 200, body = Page<ObjectView>),
     (status = "default", description = "Refused", body = Problem, content_type = "application/problem+json"),
 ))]

@@ -45,7 +45,7 @@ pub(crate) struct ListQuery {
 }
 
 /// Operations, newest first.
-#[utoipa::path(get, path = "/v1/operations", tag = "operations", params(ListQuery), responses(
+#[utoipa::path(get, path = "/v1/operations", operation_id = "list_operations", tag = "operations", params(ListQuery), responses(
     (status = 200, body = Page<OperationView>),
     (status = "default", description = "Refused", body = Problem, content_type = "application/problem+json"),
 ))]
@@ -80,7 +80,7 @@ pub(crate) struct OneQuery {
 }
 
 /// One operation.
-#[utoipa::path(get, path = "/v1/operations/{id}", tag = "operations", params(
+#[utoipa::path(get, path = "/v1/operations/{id}", operation_id = "get_operation", tag = "operations", params(
     ("id" = String, Path, description = "`op_…`"), OneQuery,
 ), responses(
     (status = 200, body = OperationView),

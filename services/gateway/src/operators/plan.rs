@@ -159,7 +159,7 @@ pub(crate) async fn plan_now(door: &Shared, wanted: Arc<Wanted>) -> Result<Plan,
 }
 
 /// What these documents would change, host by host; writes nothing.
-#[utoipa::path(post, path = "/v1/plan", tag = "objects", request_body = ApplyRequest, responses(
+#[utoipa::path(post, path = "/v1/plan", operation_id = "plan", tag = "objects", request_body = ApplyRequest, responses(
     (status = 200, body = PlanView),
     (status = 422, description = "The documents have faults", body = Problem, content_type = "application/problem+json"),
     (status = "default", description = "Refused", body = Problem, content_type = "application/problem+json"),

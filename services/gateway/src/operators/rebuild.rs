@@ -10,7 +10,7 @@ use super::door::Shared;
 use super::refuse::Refusal;
 
 /// Folds every event and compares every column of every projection; changes nothing.
-#[utoipa::path(post, path = "/v1/rebuild/check", tag = "authority", responses(
+#[utoipa::path(post, path = "/v1/rebuild/check", operation_id = "check_rebuild", tag = "authority", responses(
     (status = 200, body = RebuildView),
     (status = "default", description = "Refused", body = Problem, content_type = "application/problem+json"),
 ))]

@@ -51,10 +51,10 @@ fn described() -> OpenApiRouter<Shared> {
         .routes(routes!(explain::flow))
         .routes(routes!(operations::list))
         .routes(routes!(operations::one))
-        .routes(routes!(tokens::create_enrol, tokens::list_enrol))
-        .routes(routes!(tokens::revoke_enrol))
-        .routes(routes!(tokens::create_api, tokens::list_api))
-        .routes(routes!(tokens::revoke_api))
+        .routes(routes!(tokens::enrol::create, tokens::enrol::list))
+        .routes(routes!(tokens::enrol::revoke))
+        .routes(routes!(tokens::api::create, tokens::api::list))
+        .routes(routes!(tokens::api::revoke))
         .routes(routes!(rebuild::check))
         .routes(routes!(audit::entries))
         .routes(routes!(audit::checkpoint))
@@ -93,6 +93,30 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+
+    #[test]
+    fn every_call_has_an_id_of_its_own_and_says_how_it_refuses() {
+        let described = serde_json::to_value(openapi()).expect("JSON");
+        let paths = described["paths"].as_object().expect("paths");
+        let calls: Vec<&serde_json::Value> =
+            paths.values().flat_map(|path| path.as_object().expect("methods").values()).collect();
+        let mut ids: Vec<&str> = calls.iter().filter_map(|call| call["operationId"].as_str()).collect();
+        assert_eq!(ids.len(), calls.len());
+        ids.sort_unstable();
+        ids.dedup();
+        assert_eq!(ids.len(), calls.len(), "{ids:?}");
+        assert!(calls.iter().all(|call| call["responses"]["default"].is_object()));
+    }
+
+    #[test]
+    fn every_type_of_problem_has_a_line_in_the_page_about_the_api() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/api.md");
+        let page = std::fs::read_to_string(path).expect("docs/api.md is there");
+        for kind in ProblemType::ALL {
+            let line = format!("| `{}` | {} |", kind.word(), kind.status());
+            assert!(page.contains(&line), "docs/api.md lacks {line}");
+        }
+    }
 
     /// `HOLDFAST_BLESS=1` writes the description anew; the difference is reviewed with the change.
     #[test]

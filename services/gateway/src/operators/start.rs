@@ -3,13 +3,12 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use axum::Router;
 use holdfast_events::{Actor, ApiTokenCreated, Hint, Label128, NamespaceScope, Role};
 use holdfast_identity::tls::ServerTls;
 use holdfast_identity::{Token, TokenKind, token};
 use holdfast_model::ids::{ApiTokenId, GatewayId};
+use holdfast_runtime::Tasks;
 use holdfast_runtime::https::{DoorLimits, serve_https};
-use holdfast_runtime::{Shutdown, Tasks};
 use holdfast_store::Store;
 use holdfast_store::token::TokenHash;
 use tokio::net::TcpListener;
@@ -49,17 +48,6 @@ pub fn start(
         serve_https(listener, config.tls, routes, DoorLimits::default(), shutdown).await;
         Ok::<_, Infallible>(())
     });
-}
-
-/// The routes of a door on their own, without listener, bus and tasks.
-pub fn routes(
-    store: Store,
-    bell: mpsc::Sender<Hint>,
-    wakes: watch::Receiver<u64>,
-    audit: Option<AuditDoor>,
-    shutdown: Shutdown,
-) -> Router {
-    router(Arc::new(Door::new(store, bell, wakes, audit, shutdown)))
 }
 
 /// Why there is no first token.

@@ -37,7 +37,7 @@ pub(crate) struct StatusQuery {
 }
 
 /// How far the fleet is with a revision.
-#[utoipa::path(get, path = "/v1/status", tag = "status", params(StatusQuery), responses(
+#[utoipa::path(get, path = "/v1/status", operation_id = "get_status", tag = "status", params(StatusQuery), responses(
     (status = 200, body = StatusView),
     (status = "default", description = "Refused", body = Problem, content_type = "application/problem+json"),
 ))]

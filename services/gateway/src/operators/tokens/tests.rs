@@ -1,7 +1,12 @@
 //! What is asked of new tokens.
 
-use super::*;
 use holdfast_api::status::PortView;
+use holdfast_api::token::{CreateApiToken, CreateEnrolToken, ENROL_TTL_S_MAX};
+use holdfast_events::{NamespaceScope, Role};
+use time::OffsetDateTime;
+
+use super::api::api_token;
+use super::enrol::enrol_scope;
 
 const NOW: OffsetDateTime = OffsetDateTime::UNIX_EPOCH;
 
