@@ -45,7 +45,8 @@ impl Identity {
 
 pub(super) async fn start(config: &GatewayConfig, gateway: GatewayId, process: &Process) -> Result<(), Error> {
     let identity = Identity::load(config)?;
-    let name = format!("holdfast-gateway {gateway} operators");
+    // Postgres cuts application names at 63 bytes.
+    let name = format!("holdfast-operators {gateway}");
     let store = open_store(config.operators_database_url.as_ref(), "operators-database-url", &name)?;
     watch_store(&store, "operators-database", process);
     check_authority(&store, identity.authority).await?;
