@@ -1,6 +1,6 @@
 //! Objects back to documents: one canonical document per object, in the dialect that it was authored in.
 //!
-//! - `read(write(x)) == x` for every object that [`crate::read`] can give; shown by property.
+//! - `read(write(x)) == x` for every object that [`crate::read()`] can give; shown by property.
 //! - Defaults are left out where the reader puts them back; `isolate` and `policyTypes` are always said, because their defaults depend on the rest.
 
 mod kubernetes;
