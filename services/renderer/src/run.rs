@@ -119,10 +119,7 @@ pub async fn run(loaded: Loaded<RendererConfig>) -> Result<(), Error> {
     let bus = process.health.register("bus", Some(PROBE_EVERY * 4));
     process.tasks.critical("probe", probe(means.clone(), database, bus, token.clone()));
     process.tasks.critical("leader", async move {
-        tokio::select! {
-            () = token.cancelled() => {}
-            () = leader::run(means) => {}
-        }
+        leader::run(means, token).await;
         Ok::<_, Infallible>(())
     });
     process.finish(process::DRAIN_GRACE).await?;
@@ -193,7 +190,10 @@ async fn probe(means: Means, database: Check, bus: Check, token: CancellationTok
         }
         match means.bus.check_streams().await {
             Ok(()) => bus.ok(),
-            Err(error) => bus.fail(holdfast_runtime::Chain(&error).to_string()),
+            Err(error) => {
+                bus.fail(holdfast_runtime::Chain(&error).to_string());
+                means.wakes.streams.notify_one();
+            }
         }
         if !warned && means.bus.server_is_current() == Some(false) {
             warned = true;

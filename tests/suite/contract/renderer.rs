@@ -95,6 +95,14 @@ async fn events_wait_for_an_absent_broker_and_a_deleted_stream_is_written_again(
     plane.rendered(&[db], |states| version(states, db) == 2).await;
     plane.nats.resume();
     plane.audited().await;
+    // The stream of hints went with the server's memory, and no listener can make another.
+    plane.means.wakes.all();
+    let made = async {
+        while plane.means.bus.check_streams().await.is_err() {
+            tokio::task::yield_now().await
+        }
+    };
+    timeout(DEADLINE, made).await.expect("the stream of hints is made again");
 
     let raw = jetstream::new(async_nats::connect(plane.nats.url()).await.expect("it listens"));
     raw.delete_stream(EVENTS_STREAM).await.expect("it is there");
@@ -169,7 +177,7 @@ impl Plane {
             leader,
             others,
         };
-        plane.leader.spawn(leader::run(plane.means.clone()));
+        plane.leader.spawn(leader::run(plane.means.clone(), CancellationToken::new()));
         plane
     }
 
@@ -177,7 +185,7 @@ impl Plane {
         self.leader.shutdown().await;
         // The old one's lease would end by itself; a killed process is the same to its successor, only later.
         self.postgres.sql(&format!("UPDATE leases SET expires_at = now() WHERE name = '{RENDERER_LEASE}'"));
-        self.leader.spawn(leader::run(self.means.clone()));
+        self.leader.spawn(leader::run(self.means.clone(), CancellationToken::new()));
     }
 
     async fn apply(&self, puts: Vec<Object>) -> holdfast_model::numbers::Revision {

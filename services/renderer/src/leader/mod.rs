@@ -7,6 +7,7 @@
 mod decide;
 mod relay;
 mod render;
+mod streams;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,6 +21,7 @@ use holdfast_store::Store;
 use holdfast_store::lease::{Claim, LEASE_TTL, RENDERER_LEASE};
 use tokio::sync::Notify;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 /// The lease is renewed this often (DESIGN §12).
 const RENEW_EVERY: Duration = Duration::from_secs(10);
@@ -41,6 +43,8 @@ pub struct Wakes {
     pub intent: Notify,
     /// Events wait for their numbers.
     pub event: Notify,
+    /// A stream may be missing: what is kept in memory goes with its server.
+    pub streams: Notify,
 }
 
 impl Wakes {
@@ -49,6 +53,7 @@ impl Wakes {
         self.request.notify_one();
         self.intent.notify_one();
         self.event.notify_one();
+        self.streams.notify_one();
     }
 }
 
@@ -89,33 +94,41 @@ pub enum TermEnd {
     Event(#[from] holdfast_events::CloudEventError),
 }
 
-/// Leads whenever the lease is free, until dropped.
-pub async fn run(means: Means) {
-    loop {
+/// Leads whenever the lease is free, until asked to stop; then it gives the lease up, so that a successor need not wait for its end.
+pub async fn run(means: Means, stop: CancellationToken) {
+    while !stop.is_cancelled() {
         match means.store.acquire_lease(Actor::Renderer, RENDERER_LEASE, &means.holder).await {
             Ok(Claim::Acquired(term)) => {
                 tracing::info!(%term, "leading");
                 metrics::gauge!("holdfast_renderer_leading").set(1.0);
-                let end = lead(&means, term).await;
+                let end = stop.run_until_cancelled(Box::pin(lead(&means, term))).await;
                 metrics::gauge!("holdfast_renderer_leading").set(0.0);
-                tracing::warn!(%term, reason = %holdfast_runtime::Chain(&end), "no longer leading");
+                match end {
+                    Some(end) => tracing::warn!(%term, reason = %holdfast_runtime::Chain(&end), "no longer leading"),
+                    None => tracing::info!(%term, "leading ends"),
+                }
                 give_up(&means, term).await;
-                tokio::time::sleep(RETRY).await;
+                pause(&stop, RETRY).await;
             }
             Ok(Claim::Held { holder, remaining }) => {
                 tracing::debug!(%holder, ?remaining, "standing by");
-                tokio::time::sleep(remaining.clamp(Duration::from_millis(100), STANDBY_LOOK)).await;
+                pause(&stop, remaining.clamp(Duration::from_millis(100), STANDBY_LOOK)).await;
             }
             Err(error) => {
                 tracing::warn!(error = %holdfast_runtime::Chain(&error), "the lease cannot be claimed");
-                tokio::time::sleep(RETRY).await;
+                pause(&stop, RETRY).await;
             }
         }
     }
 }
 
-/// Gives the lease up, so that a successor need not wait for its end. Failing costs time only.
-pub async fn give_up(means: &Means, term: LeaseTerm) {
+/// Waits, but not beyond the stop.
+async fn pause(stop: &CancellationToken, span: Duration) {
+    stop.run_until_cancelled(tokio::time::sleep(span)).await;
+}
+
+/// Failing costs time only.
+async fn give_up(means: &Means, term: LeaseTerm) {
     if let Err(error) = means.store.release_lease(RENDERER_LEASE, term).await {
         tracing::debug!(error = %holdfast_runtime::Chain(&error), "the lease ends by itself");
     }
@@ -135,6 +148,7 @@ async fn lead(means: &Means, term: LeaseTerm) -> TermEnd {
         end = decide::run(means, term) => end,
         end = render::run(means, term, authority) => end,
         end = relay::run(means, term, authority) => end,
+        end = streams::run(means) => end,
     }
 }
 

@@ -11,6 +11,7 @@ use holdfast_model::numbers::{AuthorityEpoch, EventSeq, LeaseTerm};
 use holdfast_model::statement::Authority;
 use holdfast_store::order::{Horizon, Numbered};
 
+use super::streams::ensure;
 use super::{Means, RETRY, TermEnd, passes, wait};
 
 /// How many events are read and published at once.
@@ -45,7 +46,7 @@ pub(super) async fn run(means: &Means, term: LeaseTerm, authority: Authority) ->
             Err(Trouble::Bus(error)) => {
                 tracing::debug!(error = %holdfast_runtime::Chain(&error), "events wait for the bus");
                 cursor = None;
-                ensure_streams(means).await;
+                ensure(means).await;
                 tokio::time::sleep(BUS_RETRY).await;
             }
             Err(Trouble::Foreign) => {
@@ -131,13 +132,4 @@ fn outgoing(record: &NumberedRecord) -> Result<OutgoingEvent, holdfast_events::C
         id: record.record.id.to_string(),
         payload: record.encode()?.into(),
     })
-}
-
-/// Makes streams that are missing. One that differs is named, loudly, until somebody repairs it.
-async fn ensure_streams(means: &Means) {
-    match means.bus.ensure_streams().await {
-        Ok(()) => {}
-        Err(error @ BusError::StreamDiffers { .. }) => tracing::error!(%error, "a stream is not ours"),
-        Err(error) => tracing::debug!(error = %holdfast_runtime::Chain(&error), "streams cannot be made yet"),
-    }
 }

@@ -188,8 +188,9 @@ fn renderer(tasks: &Tasks, means: Means, wakes: Arc<Wakes>) {
         }
         Ok::<_, std::convert::Infallible>(())
     });
+    let stop = tasks.shutdown().token();
     tasks.background("leader", async move {
-        leader::run(means).await;
+        leader::run(means, stop).await;
         Ok::<_, std::convert::Infallible>(())
     });
 }
