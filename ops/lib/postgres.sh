@@ -24,6 +24,17 @@ as_postgres() {
     fi
 }
 
+# Runs a command as that user, in the place that a function leads to: `as_postgres_within WITHIN COMMAND…`; without one where we are.
+as_postgres_within() {
+    local within="$1"
+    shift
+    if [[ -n $within ]] && is_root; then
+        (cd / && "$within" setpriv --reuid="$(postgres_user)" --regid="$(id -g postgres)" --init-groups -- env HOME=/ "$@")
+    else
+        as_postgres "$@"
+    fi
+}
+
 # Prints the folder for a server's data: within DIR where its user can reach that, else one of the system's: `postgres_folder DIR`.
 postgres_folder() {
     local dir="$1"
@@ -85,16 +96,36 @@ HBA
         as_postgres sh -c "printf \"%s\\n\" \"include 'holdfast.conf'\" >>\"\$1\"" sh "$folder/data/postgresql.conf"
 }
 
+# Gives the server the files that `holdfast-renderer init` made: `postgres_adopt FOLDER PORT INIT_FOLDER`.
+postgres_adopt() {
+    local folder="$1" port="$2" made="$3" owner=() name
+    if is_root; then owner=(-o postgres -g postgres); fi
+    for name in postgres.pem ca.pem holdfast.conf pg_hba.conf; do install -m 0644 "${owner[@]}" "$made/$name" "$folder/data/$name"; done
+    install -m 0600 "${owner[@]}" "$made/postgres.key.pem" "$folder/data/postgres.key.pem"
+    as_postgres tee "$folder/data/server.conf" >/dev/null <<CONF
+listen_addresses = '127.0.0.1'
+port = $port
+unix_socket_directories = '$folder/socket'
+unix_socket_permissions = 0700
+max_connections = 200
+log_line_prefix = '%m [%p] %q%u@%d '
+timezone = 'UTC'
+include 'holdfast.conf'
+CONF
+    grep -q "^include 'server.conf'" "$folder/data/postgresql.conf" ||
+        as_postgres sh -c "printf \"%s\\n\" \"include 'server.conf'\" >>\"\$1\"" sh "$folder/data/postgresql.conf"
+}
+
 # Whether the server of FOLDER runs.
 postgres_runs() {
     as_postgres "$(postgres_bin)/pg_ctl" --pgdata "$1/data" status >/dev/null 2>&1
 }
 
-# Starts the server and waits until it answers: `postgres_start FOLDER`.
+# Starts the server and waits until it answers: `postgres_start FOLDER [WITHIN]`, WITHIN being a function that runs a command in another place.
 postgres_start() {
-    local folder="$1"
+    local folder="$1" within="${2:-}"
     ! postgres_runs "$folder" || return 0
-    as_postgres "$(postgres_bin)/pg_ctl" --pgdata "$folder/data" --log "$folder/postgres.log" --wait --timeout 60 start >/dev/null 2>&1 </dev/null ||
+    as_postgres_within "$within" "$(postgres_bin)/pg_ctl" --pgdata "$folder/data" --log "$folder/postgres.log" --wait --timeout 60 start >/dev/null 2>&1 </dev/null ||
         die "PostgreSQL does not start: $(as_postgres tail -n 5 "$folder/postgres.log" 2>&1)"
 }
 
@@ -110,4 +141,10 @@ postgres_stop() {
 postgres_sql() {
     as_postgres "$(postgres_bin)/psql" --no-psqlrc --quiet --tuples-only --no-align --set ON_ERROR_STOP=1 \
         --host "$1/socket" --port "$2" --username postgres --dbname postgres --command "$3"
+}
+
+# Runs a file of SQL as the owner of the cluster, by the socket: `postgres_script FOLDER PORT FILE`.
+postgres_script() {
+    as_postgres "$(postgres_bin)/psql" --no-psqlrc --quiet --set ON_ERROR_STOP=1 --host "$1/socket" --port "$2" --username postgres --dbname postgres \
+        <"$3" >/dev/null || die "Postgres refuses $3"
 }

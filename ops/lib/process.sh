@@ -29,7 +29,8 @@ running_pid() {
 start_process() {
     local pidfile="$1" log="$2"
     shift 2
-    setsid "$@" </dev/null >>"$log" 2>&1 &
+    # The lock of whoever starts it ends with the start.
+    setsid "$@" </dev/null >>"$log" 2>&1 9>&- &
     local pid=$!
     printf '%s %s\n' "$pid" "$(start_ticks "$pid")" >"$pidfile"
     disown "$pid"

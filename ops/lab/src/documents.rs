@@ -5,11 +5,13 @@
 //! - The list of hosts is text in columns for scripts; what stands in it (names, labels, ports, addresses) has no tab, comma or blank.
 
 use std::fmt::Write as _;
+use std::path::PathBuf;
 
 use holdfast_documents::estate::{Estate, State};
 use holdfast_documents::write;
 use holdfast_model::intent::{EnrolledHost, HostSpec, Intent, Kind, Object, ObjectKey, Spec};
 use holdfast_model::policy::{Mode, protocol};
+use ipnet::IpNet;
 
 /// Every mode, in the order in which a fleet is moved through them.
 pub const MODES: [Mode; 3] = [Mode::Visibility, Mode::Simulation, Mode::Enforced];
@@ -60,9 +62,10 @@ fn text<'a>(objects: impl Iterator<Item = &'a Object>) -> String {
     text
 }
 
-/// One line a host: its name in the lab, namespace, name, labels, ports, addresses; columns between tabs, lists with commas, `-` for an empty list.
+/// One line a host: its name in the lab, its agent's folder, namespace, name, labels, ports, prefixes of its addresses; columns between tabs, lists with commas, `-`
+/// for an empty list.
 #[must_use]
-pub fn hosts(estate: &Estate, state: &State) -> String {
+pub fn hosts(estate: &Estate, state: &State, folder_of: impl Fn(&str) -> Option<PathBuf>) -> String {
     let mut lines: Vec<String> = state
         .intent
         .hosts
@@ -71,9 +74,10 @@ pub fn hosts(estate: &Estate, state: &State) -> String {
             let lab_name = estate.host_names.get(id).cloned().unwrap_or_else(|| id.to_string());
             let labels = host.labels.iter().map(|(key, value)| format!("{key}={value}"));
             let ports = host.ports.iter().map(|port| format!("{}={}/{}", port.name, port.port, word(port.protocol)));
-            let addresses = host.addresses.iter().map(ToString::to_string);
+            let addresses = host.addresses.iter().map(|address| IpNet::from(*address).to_string());
             let lists = [list(labels), list(ports), list(addresses)].join("\t");
-            format!("{lab_name}\t{}\t{}\t{lists}\n", host.namespace, host.name)
+            let folder = folder_of(&lab_name).map_or_else(|| "-".to_owned(), |folder| folder.display().to_string());
+            format!("{lab_name}\t{folder}\t{}\t{}\t{lists}\n", host.namespace, host.name)
         })
         .collect();
     lines.sort_unstable();
@@ -125,9 +129,11 @@ mod tests {
     #[test]
     fn every_host_has_its_line_with_what_its_token_says() {
         let estate = mk_harbour();
-        let text = hosts(&estate, estate.states.first().expect("an estate has a state"));
+        let text = hosts(&estate, estate.states.first().expect("an estate has a state"), |host| {
+            Some(Path::new("/of").join(host))
+        });
         assert_eq!(text.lines().count(), 12);
-        let web = "web-2\tbooking\tweb-2\tapp=booking,role=web\thttp=8081/tcp\t10.71.2.12,fd71:6ab0:40:2::12";
+        let web = "web-2\t/of/web-2\tbooking\tweb-2\tapp=booking,role=web\thttp=8081/tcp\t10.71.2.12/32,fd71:6ab0:40:2::12/128";
         assert!(text.lines().any(|line| line == web), "{text}");
         assert!(text.lines().any(|line| line.starts_with("jobs-1\t") && line.contains("\t-\t")), "{text}");
     }

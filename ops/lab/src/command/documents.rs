@@ -14,7 +14,7 @@ use crate::plan::{self, load_estate};
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// The folder that gets `objects.yaml` (everything to apply), `visibility.yaml`, `simulation.yaml`, `enforced.yaml` (the hosts in that mode) and
-    /// `hosts.tsv` (what each host's enrolment token says).
+    /// `hosts.tsv` (each host's name in the lab, its agent's folder, and what its enrolment token says).
     #[arg(long, value_name = "FOLDER")]
     to: PathBuf,
 }
@@ -54,7 +54,8 @@ pub fn run(folder: &Path, args: &Args) -> Result<ExitCode, Error> {
     let file = lab.record().estate.as_deref().ok_or(Error::NoEstate)?;
     let estate = load_estate(file, lab.record().hosts_wanted)?;
     let state = estate.states.first().ok_or(Error::NoEstate)?;
-    let mut files = vec![("objects.yaml".to_owned(), objects(state)), ("hosts.tsv".to_owned(), hosts(&estate, state))];
+    let list = hosts(&estate, state, |host| lab.record().host(host).map(|host| host.state.clone()));
+    let mut files = vec![("objects.yaml".to_owned(), objects(state)), ("hosts.tsv".to_owned(), list)];
     files.extend(MODES.map(|mode| (format!("{mode}.yaml"), modes(state, mode))));
     fs::create_dir_all(&args.to).map_err(|source| Error::Write { path: args.to.clone(), source })?;
     for (name, text) in files {

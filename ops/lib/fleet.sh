@@ -1,0 +1,105 @@
+# shellcheck shell=bash
+# One fleet on this machine: the hosts of an estate in the plane's lab, enrolled, with an agent each. Needs `common.sh` and `plane.sh`.
+#
+# - A host that is enrolled stays enrolled; an agent that runs is left alone.
+# - The estate is applied once: what an operator changed since is not changed back by another start.
+# - Agents get the caller's HOLDFAST_AGENT_* variables and no other of ours; unless one says else, they keep no failsafe port open, so that what
+#   packets show is the policy.
+
+# Makes the hosts' namespaces: `fleet_lab ESTATE HOSTS`, HOSTS being empty or a number.
+fleet_lab() {
+    local estate="$1" hosts="$2" counted=()
+    [[ -z $hosts ]] || counted=(--hosts "$hosts")
+    lab up --estate "$estate" "${counted[@]}" --mode-command "$HOLDFAST_ROOT/ops/lib/set-mode" >&2 ||
+        die "the lab of $estate cannot be made (its words are above); if another one stands in $PLANE: ./ops/down --wipe, then again"
+    lab documents --to "$PLANE_DOCUMENTS" >&2 || die "the estate cannot be written as documents"
+}
+
+# Asks the API by the command line, as the first token.
+holdfast() {
+    HOLDFAST_API="https://127.0.0.1:$API_PORT" HOLDFAST_TOKEN_FILE="$PLANE_TOKENS/admin" HOLDFAST_CA="$PLANE_KEYS/public/ca.pem" \
+        "$PLANE_BIN/holdfast" "$@" 9>&-
+}
+
+# Prints one argument a line from a list with commas, each after a flag: `flags FLAG LIST`.
+flags() {
+    local item items
+    [[ $2 != - ]] || return 0
+    IFS=, read -r -a items <<<"$2"
+    for item in "${items[@]}"; do printf '%s\n%s\n' "$1" "$item"; done
+}
+
+# Enrols the hosts that are not: each by a token of its own, which allows what the estate says of it and nothing else.
+fleet_enrol() {
+    local pin host state namespace name labels ports addresses token count=0
+    pin="$(<"$PLANE_KEYS/public/ca.pin")"
+    while IFS=$'\t' read -r host state namespace name labels ports addresses <&8; do
+        [[ ! -e $state/identity/enrolment.json ]] || continue
+        token="$PLANE_TOKENS/enrol"
+        mapfile -t allowed < <(
+            flags --label "$labels"
+            flags --port "$ports"
+            flags --address "$addresses"
+        )
+        (umask 077 && holdfast enrol-token create --namespace "$namespace" --uses 1 "${allowed[@]}" >"$token") ||
+            die "no enrolment token for $host"
+        lab exec "$host" -- "${AGENT[@]}" enrol --state "$state" --token-file "$token" --name "$name" \
+            --gateway "https://${PLANE_GATEWAYS%%,*}" --ca-pin "$pin" >>"$PLANE_RUN/enrol.log" 2>&1 ||
+            die "$host cannot be enrolled: $(tail -n 3 "$PLANE_RUN/enrol.log")"
+        rm -f "$token"
+        count=$((count + 1))
+    done 8<"$PLANE_DOCUMENTS/hosts.tsv"
+    ((count == 0)) || say "$count hosts enrolled"
+}
+
+# Says how an agent is run.
+fleet_agent() {
+    local name given=()
+    for name in "${!HOLDFAST_AGENT_@}"; do given+=("$name=${!name}"); done
+    AGENT=(env -i "PATH=$PATH" "HOLDFAST_LOG=${HOLDFAST_LOG:-info}" "HOLDFAST_LOG_FORMAT=${HOLDFAST_LOG_FORMAT:-text}"
+        HOLDFAST_AGENT_FAILSAFE_PORTS= "${given[@]}" "$PLANE_BIN/holdfast-agent")
+}
+
+# Starts the agents that do not run, and waits until each has read its rules back.
+fleet_agents() {
+    local host state
+    lab start -- "${AGENT[@]}" run --state '{state}' >&2 || die "the agents do not start"
+    while IFS=$'\t' read -r host state _ <&8; do
+        wait_until 30 lab exec "$host" -- "${AGENT[@]}" healthcheck --state "$state" ||
+            die "the agent of $host is not well: $(tail -n 5 "$state/agent.log")"
+    done 8<"$PLANE_DOCUMENTS/hosts.tsv"
+}
+
+# Applies the estate, once.
+fleet_apply() {
+    local digest
+    digest="$(sha256sum <"$PLANE_DOCUMENTS/objects.yaml" | cut -c1-64)"
+    [[ "$(plane_value APPLIED)" != "$digest" ]] || return 0
+    holdfast apply -f "$PLANE_DOCUMENTS/objects.yaml" >&2 || die "the estate's documents are refused (the words are above)"
+    plane_remember APPLIED "$digest"
+}
+
+# Waits until every host is proven to hold what was rendered for it.
+fleet_converged() {
+    holdfast wait --for converged --timeout "${1}s" >&2 || {
+        holdfast status >&2 || true
+        die "the fleet is not converged after $1 s; ask: holdfast get hosts, holdfast describe host NAME; logs are in $PLANE_RUN and $PLANE_LAB/hosts"
+    }
+}
+
+# Holds the estate against real packets, once; the hosts end in the modes that the estate says.
+fleet_verify() {
+    [[ "$(plane_value VERIFIED)" != "$(plane_value APPLIED)" ]] || return 0
+    say "sending packets between the hosts"
+    lab verify >&2 || die "the packets say else (the table is above)"
+    holdfast apply -f "$PLANE_DOCUMENTS/objects.yaml" >/dev/null || die "the estate's documents are refused"
+    fleet_converged 120
+    plane_remember VERIFIED "$(plane_value APPLIED)"
+}
+
+# Ends the agents, each with its last good policy on disk, and takes the namespaces away.
+fleet_stop() {
+    if [[ -x $PLANE_BIN/holdfast-lab ]]; then
+        lab stop 2>/dev/null || true
+    fi
+}
