@@ -4,4 +4,5 @@
 //! - Everything a test started ends with the value that stands for it, also when the test panics.
 
 pub mod nats;
+pub mod plane;
 pub mod services;

@@ -1,0 +1,123 @@
+//! One fleet from nothing to nothing: converged, obeyed by packets, edited, restarted, proven, gone.
+
+use std::collections::BTreeMap;
+
+use holdfast_suite::plane::{Plane, root};
+use serde_json::Value;
+
+use super::remains::Remains;
+
+#[test]
+fn a_fleet_converges_obeys_is_edited_survives_a_restart_and_leaves_nothing() {
+    let before = Remains::observe();
+    let plane = Plane::start(&[]);
+    converged(&plane, 12);
+    packets_agree(&plane);
+    a_second_start_changes_nothing(&plane);
+    an_edit_moves_only_the_hosts_that_it_touches(&plane);
+    a_restart_of_everything_changes_no_version(&plane);
+    proven(&plane);
+    let folder = plane.folder().to_owned();
+    plane.wipe();
+    let left = Remains::observe().beyond(&before, &folder);
+    assert!(left.is_empty(), "down left these behind: {left:?}");
+    assert!(
+        !folder.exists() || std::fs::read_dir(&folder).expect("it is ours").next().is_none(),
+        "{folder:?} is not empty"
+    );
+}
+
+fn converged(plane: &Plane, hosts: u64) {
+    let status = plane.ask(&["status"]);
+    assert_eq!(status["state"], "converged", "{status}");
+    assert_eq!((&status["hosts"]["total"], &status["hosts"]["converged"]), (&hosts.into(), &hosts.into()), "{status}");
+}
+
+/// `ops/up` has judged every expectation once; a second run must find the same.
+fn packets_agree(plane: &Plane) {
+    let output = plane.lab(&["verify", "-o", "json"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    let views: Value =
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("lab verify: {error}: {said}"));
+    let view = &views[0];
+    assert!(output.status.success() && view["wrong"] == 0, "{said}\n{}", view["differences"]);
+    assert!(view["cells"].as_u64().is_some_and(|cells| cells > 500), "{} cells", view["cells"]);
+}
+
+fn a_second_start_changes_nothing(plane: &Plane) {
+    let (before, running) = (versions(plane), agents(plane));
+    plane.up();
+    assert_eq!(versions(plane), before);
+    assert_eq!(agents(plane), running, "agents that run are left alone");
+}
+
+fn an_edit_moves_only_the_hosts_that_it_touches(plane: &Plane) {
+    let before = versions(plane);
+    let edit = root().join("ops/lab/estates/harbour/steps/quarantine.yaml");
+    let edit = edit.to_str().expect("a plain path");
+    let applied = plane.ask(&["apply", "-f", edit, "--wait"]);
+    assert!(applied.is_object(), "{applied}");
+    let after = versions(plane);
+    let moved = moved(&before, &after);
+    assert_eq!(moved.get("booking/web-2"), Some(&1), "the label is its own: {moved:?}");
+    assert!(moved.values().all(|by| *by == 1), "no version skips: {moved:?}");
+    // Whoever has no rule that names the quarantined host or what reads its label.
+    assert_eq!(moved.keys().collect::<Vec<_>>(), ["booking/web-2"], "{moved:?}");
+
+    let removed = plane.holdfast(&["delete", "Policy/booking/quarantine", "--wait"]);
+    assert!(removed.status.success(), "{}", String::from_utf8_lossy(&removed.stderr));
+    let moved = self::moved(&after, &versions(plane));
+    assert_eq!(moved, BTreeMap::from([("booking/web-2".to_owned(), 1)]), "the policy was its alone");
+}
+
+fn a_restart_of_everything_changes_no_version(plane: &Plane) {
+    let (before, ended) = (versions(plane), agents(plane));
+    plane.down();
+    let said = plane.up();
+    assert!(!said.contains("hosts enrolled"), "agents keep their enrolment: {said}");
+    converged(plane, 12);
+    assert_eq!(versions(plane), before);
+    assert!(agents(plane).iter().all(|(host, pid)| ended.get(host) != Some(pid)), "every agent is another process");
+}
+
+fn proven(plane: &Plane) {
+    let rebuilt = plane.ask(&["rebuild", "--check"]);
+    assert_eq!((&rebuilt["clean"], &rebuilt["unnumbered"]), (&true.into(), &0.into()), "{rebuilt}");
+    let verified = plane.holdfast(&["audit", "verify"]);
+    assert!(verified.status.success(), "{}", String::from_utf8_lossy(&verified.stderr));
+}
+
+/// The latest version of every host's policy, which must be the applied one.
+fn versions(plane: &Plane) -> BTreeMap<String, u64> {
+    let page = plane.ask(&["get", "hosts"]);
+    let hosts = page["items"].as_array().expect("a page of hosts");
+    let policy = |host: &Value| {
+        let components = host["components"].as_array().expect("every host has components");
+        let policy = components.iter().find(|one| one["component"] == "policy").expect("every host has a policy");
+        assert_eq!(policy["latest"], policy["applied"], "{host}");
+        for other in components.iter().filter(|one| one["component"] != "policy") {
+            assert_eq!(other["latest"]["version"], 1, "nothing but policies changes: {host}");
+        }
+        policy["latest"]["version"].as_u64().expect("a version")
+    };
+    let name = |host: &Value| format!("{}/{}", text(&host["namespace"]), text(&host["name"]));
+    hosts.iter().map(|host| (name(host), policy(host))).collect()
+}
+
+/// By how much versions moved, of those that did.
+fn moved(before: &BTreeMap<String, u64>, after: &BTreeMap<String, u64>) -> BTreeMap<String, u64> {
+    let by = |(host, version): (&String, &u64)| (host.clone(), version - before.get(host).copied().unwrap_or_default());
+    after.iter().map(by).filter(|(_, by)| *by > 0).collect()
+}
+
+/// The process of every agent.
+fn agents(plane: &Plane) -> BTreeMap<String, i64> {
+    let output = plane.lab(&["hosts", "-o", "json"]);
+    let hosts: Value = serde_json::from_slice(&output.stdout).expect("a list of hosts");
+    let agent = |host: &Value| (text(&host["name"]), host["agent_pid"].as_i64().expect("an agent on every host"));
+    hosts.as_array().expect("a list").iter().map(agent).collect()
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().expect("text").to_owned()
+}

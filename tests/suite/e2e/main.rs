@@ -1,0 +1,6 @@
+//! The end-to-end tier: real binaries, servers, kernels and packets, as `ops/up` starts them. Needs root.
+//!
+//! - One plane serves one story: its parts build on each other, and starting a fleet is most of the cost.
+
+mod fleet;
+mod remains;
