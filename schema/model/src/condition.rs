@@ -37,6 +37,16 @@ impl ConditionType {
         }
     }
 
+    /// The number in signed statements; never reused.
+    #[must_use]
+    pub const fn number(self) -> u8 {
+        match self {
+            Self::SnapshotAccepted => 1,
+            Self::Applied => 2,
+            Self::Verified => 3,
+        }
+    }
+
     /// Whether the host is not converged while this is not true. All of today's are.
     #[must_use]
     pub const fn is_blocking(self) -> bool {
@@ -61,6 +71,18 @@ pub enum Holds {
     False,
     /// It was not seen.
     Unknown,
+}
+
+impl Holds {
+    /// The number in signed statements; never reused.
+    #[must_use]
+    pub const fn number(self) -> u8 {
+        match self {
+            Self::True => 1,
+            Self::False => 2,
+            Self::Unknown => 3,
+        }
+    }
 }
 
 /// Why a condition is as it is: a fixed code, never text of an agent.

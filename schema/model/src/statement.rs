@@ -1,8 +1,9 @@
 //! The statements that are signed: exact bytes, so that signer and verifier cannot disagree on what was said.
 //!
-//! - Fixed width throughout and a domain line first: no statement of one kind can be read as another.
+//! - Fixed width throughout, lists only at the end, and a domain line first: no statement of one kind can be read as another.
 //! - Holding bytes is not proof: `holdfast-identity` makes and checks the signatures.
 
+use crate::condition::Condition;
 use crate::desired::{Component, Desired, Stamp};
 use crate::ids::{AuthorityId, HostId};
 use crate::numbers::{AuthorityEpoch, SessionEpoch, UpdateSeq, Version};
@@ -95,9 +96,9 @@ pub struct Outcome {
     pub applied: Option<Stamp>,
 }
 
-/// What a host says of one update, as bytes.
+/// What a host says of one update and of what it saw on the way, as bytes. Messages are for people and are not covered.
 #[must_use]
-pub fn outcome_bytes(authority: Authority, outcome: &Outcome) -> Vec<u8> {
+pub fn outcome_bytes(authority: Authority, outcome: &Outcome, conditions: &[Condition]) -> Vec<u8> {
     let mut bytes = OUTCOME.to_vec();
     bytes.extend_from_slice(authority.id.uuid().as_bytes());
     bytes.extend_from_slice(&authority.epoch.raw().to_be_bytes());
@@ -111,5 +112,67 @@ pub fn outcome_bytes(authority: Authority, outcome: &Outcome) -> Vec<u8> {
     // "Nothing in force" is version 0, which no version is, with a digest of zeros.
     bytes.extend_from_slice(&outcome.applied.map_or(0, |stamp| Version::raw(stamp.version)).to_be_bytes());
     bytes.extend_from_slice(&outcome.applied.map_or([0; 32], |stamp| *stamp.digest.as_bytes()));
+    for condition in conditions {
+        bytes.extend_from_slice(&[condition.kind.number(), condition.status.number(), condition.reason.number()]);
+        bytes.extend_from_slice(&condition.observed_version.map_or(0, Version::raw).to_be_bytes());
+    }
     bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::condition::{ConditionType, Holds, Reason};
+    use crate::digest::Digest;
+
+    #[test]
+    fn every_fact_of_an_outcome_changes_the_statement_and_a_message_does_not() {
+        let authority = Authority { id: AuthorityId::new(Uuid::from_u128(1)), epoch: AuthorityEpoch::from_raw(1) };
+        let stamp =
+            |version| Stamp { version: Version::from_raw(version).expect("not zero"), digest: Digest::of(b"body") };
+        let outcome = Outcome {
+            host: HostId::new(Uuid::from_u128(2)),
+            session_epoch: SessionEpoch::from_raw(3),
+            update_seq: UpdateSeq::from_raw(4),
+            component: Component::Policy,
+            kind: OutcomeKind::Applied,
+            wanted: stamp(5),
+            applied: Some(stamp(5)),
+        };
+        let condition = Condition {
+            kind: ConditionType::Verified,
+            status: Holds::True,
+            reason: Reason::Done,
+            message: String::new(),
+            observed_version: Version::from_raw(5),
+        };
+        let base = outcome_bytes(authority, &outcome, std::slice::from_ref(&condition));
+        let outcomes = [
+            Outcome { host: HostId::new(Uuid::from_u128(9)), ..outcome },
+            Outcome { session_epoch: SessionEpoch::from_raw(9), ..outcome },
+            Outcome { update_seq: UpdateSeq::from_raw(9), ..outcome },
+            Outcome { component: Component::Settings, ..outcome },
+            Outcome { kind: OutcomeKind::Failed, ..outcome },
+            Outcome { wanted: stamp(9), ..outcome },
+            Outcome { applied: Some(stamp(9)), ..outcome },
+            Outcome { applied: None, ..outcome },
+        ];
+        for other in outcomes {
+            assert_ne!(outcome_bytes(authority, &other, std::slice::from_ref(&condition)), base, "{other:?}");
+        }
+        let conditions = [
+            Condition { kind: ConditionType::Applied, ..condition.clone() },
+            Condition { status: Holds::Unknown, ..condition.clone() },
+            Condition { reason: Reason::ReadBackDiffers, ..condition.clone() },
+            Condition { observed_version: None, ..condition.clone() },
+        ];
+        for other in conditions {
+            assert_ne!(outcome_bytes(authority, &outcome, std::slice::from_ref(&other)), base, "{other:?}");
+        }
+        assert_ne!(outcome_bytes(authority, &outcome, &[]), base);
+        let retold = Condition { message: "for people".to_owned(), ..condition };
+        assert_eq!(outcome_bytes(authority, &outcome, &[retold]), base);
+    }
 }

@@ -271,7 +271,7 @@ impl Session<'_> {
             wanted: report.wanted,
             applied: report.applied,
         };
-        let statement = outcome_bytes(self.gateway.authority, &outcome);
+        let statement = outcome_bytes(self.gateway.authority, &outcome, &report.conditions);
         let key = self.gateway.outcome_key.expect("the host enrolled");
         key.verify(&statement, &Signature(report.signature)).expect("the host signed it");
         assert_eq!(report.update_seq, UpdateSeq::from_raw(self.seq));

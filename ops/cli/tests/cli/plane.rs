@@ -303,12 +303,13 @@ fn mk_report(host: &Host, epoch: SessionEpoch, desired: Desired, kind: OutcomeKi
         applied: has_it.then_some(desired.stamp),
     };
     let authority = Authority { id: TEST_AUTHORITY, epoch: AuthorityEpoch::from_raw(1) };
-    let signature = host.key.sign(&outcome_bytes(authority, &outcome));
+    let conditions = ConditionType::ALL.map(condition).to_vec();
+    let signature = host.key.sign(&outcome_bytes(authority, &outcome, &conditions));
     OutcomeReport {
         outcome,
         reason,
         detail: Detail::new(if has_it { "" } else { "no room in the kernel" }),
-        conditions: ConditionType::ALL.map(condition).to_vec(),
+        conditions,
         signature: SignatureBytes::from_bytes(signature.0),
     }
 }

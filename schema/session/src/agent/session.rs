@@ -288,10 +288,10 @@ impl<K: Keys> Session<K> {
         let Phase::Open(open) = &mut self.phase else { return };
         let (host, session_epoch) = (self.config.host, open.session_epoch);
         let outcome = Outcome { host, session_epoch, update_seq, component, kind, wanted, applied };
-        let signature = self.keys.sign(&outcome_bytes(open.authority, &outcome));
         let cut =
             |condition: Condition| Condition { message: bounded(&condition.message, TEXT_BYTES_MAX), ..condition };
-        let conditions = conditions.into_iter().take(CONDITIONS_MAX).map(cut).collect();
+        let conditions: Vec<Condition> = conditions.into_iter().take(CONDITIONS_MAX).map(cut).collect();
+        let signature = self.keys.sign(&outcome_bytes(open.authority, &outcome, &conditions));
         let report = OutcomeReport { update_seq, component, kind, wanted, applied, conditions, signature };
         open.outcomes.push_back((report, bytes));
     }

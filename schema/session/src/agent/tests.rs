@@ -95,7 +95,7 @@ fn a08_a_burst_is_applied_one_at_a_time_in_order_and_each_is_answered() {
             wanted: mk_stamp(version),
             applied: Some(mk_stamp(version)),
         };
-        assert_eq!(report.signature, mk_signature(&outcome_bytes(mk_authority(), &outcome)));
+        assert_eq!(report.signature, mk_signature(&outcome_bytes(mk_authority(), &outcome, &report.conditions)));
     }
 }
 

@@ -225,7 +225,7 @@ impl Shell {
         let Some(opened) = &self.opened else { return true };
         let outcome = statement_of(self.peer.host, opened.session_epoch, report);
         let signature = holdfast_identity::Signature(report.signature);
-        opened.outcome_key.verify(&outcome_bytes(opened.authority, &outcome), &signature).is_ok()
+        opened.outcome_key.verify(&outcome_bytes(opened.authority, &outcome, &report.conditions), &signature).is_ok()
     }
 
     /// Takes what the machine tells; false if there was nothing.

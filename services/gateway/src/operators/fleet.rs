@@ -13,7 +13,7 @@ use holdfast_identity::{Signature, VerifyingKey};
 use holdfast_model::desired::Component;
 use holdfast_model::ids::HostId;
 use holdfast_model::numbers::Revision;
-use holdfast_model::statement::{Authority, Outcome, outcome_bytes};
+use holdfast_model::statement::{Authority, outcome_bytes};
 use holdfast_model::status::{Counts, State};
 use holdfast_store::Store;
 use holdfast_store::status::{FleetStatus, HostStatus, ObservedOutcome};
@@ -79,10 +79,9 @@ pub(crate) fn wait_end(status: &StatusView, wanted: WaitFor) -> Option<WaitEnd> 
 }
 
 /// Everything that a signature covers, and who made it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 struct Covered {
-    authority: Authority,
-    outcome: Outcome,
+    statement: Vec<u8>,
     key: VerifyingKeyBytes,
     signature: SignatureBytes,
 }
@@ -90,7 +89,7 @@ struct Covered {
 impl Covered {
     fn is_genuine(&self) -> bool {
         let key = VerifyingKey::from_bytes(*self.key.as_bytes());
-        key.verify(&outcome_bytes(self.authority, &self.outcome), &Signature(*self.signature.as_bytes())).is_ok()
+        key.verify(&self.statement, &Signature(*self.signature.as_bytes())).is_ok()
     }
 }
 
@@ -138,7 +137,8 @@ impl Fleet {
 fn judge(fleet: FleetStatus, authority: Authority, proven: &Proven) -> JudgedFleet {
     let FleetStatus { revision, rendered_revision, hosts } = fleet;
     let trusts = |key: &VerifyingKeyBytes, said: &ObservedOutcome| {
-        let covered = Covered { authority, outcome: said.outcome, key: *key, signature: said.signature };
+        let statement = outcome_bytes(authority, &said.outcome, &said.conditions);
+        let covered = Covered { statement, key: *key, signature: said.signature };
         let place = (said.outcome.host, said.outcome.component);
         let known = |held: &HashMap<_, Covered>| held.get(&place) == Some(&covered);
         if known(&proven.lock().unwrap_or_else(std::sync::PoisonError::into_inner)) {
