@@ -57,7 +57,7 @@ pub(super) fn configuration() -> String {
     });
     format!(
         "# Made by `holdfast-renderer init`. Include it from the server's own file, which says where to listen and where\n\
-         # JetStream keeps its store; paths here are relative to this file.\n\
+         # JetStream keeps its store; paths here are relative to the folder that the server is started in: start it in this one.\n\
          tls {{\n  cert_file: \"nats.pem\"\n  key_file: \"nats.key.pem\"\n  ca_file: \"ca.pem\"\n  \
          verify_and_map: true\n  timeout: 5\n}}\n\
          authorization {{\n  users: [\n{}\n    {{ user: \"{NATS_ADMIN}\" }}\n  ]\n}}\n\
