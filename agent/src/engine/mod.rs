@@ -172,7 +172,7 @@ impl<K: Kernel, S: Store> Engine<K, S> {
         let held = self.lay_out(Entry { origin: update.origin, stamp: update.stamp, body });
         let record = Record { origin: update.origin, stamp: update.stamp, content: accept::record(update) };
         self.store.append(&record).map_err(|cause| Refusal::accepted(Reason::NotDurable, &*cause))?;
-        // A kernel that is not known to hold the base gets the whole table.
+        // A kernel that is not known to hold the base is read before it is edited.
         let base = self.held.as_ref().filter(|_| !self.unproven).map(|held| &held.ruleset);
         let depth = match update.content {
             Content::Whole(_) => Depth::Whole,
@@ -214,7 +214,7 @@ impl<K: Kernel, S: Store> Engine<K, S> {
         }
     }
 
-    /// Replaces the table by what is held, or by the open one if nothing is.
+    /// Brings back what is held, or the open table if nothing is, from whatever the kernel holds.
     fn put_back(&mut self) -> Result<(), Cause> {
         self.unproven = true;
         let open;

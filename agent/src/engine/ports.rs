@@ -32,7 +32,7 @@ pub enum Depth {
 
 /// One network namespace's nf_tables.
 pub trait Kernel {
-    /// Makes the table hold `target`: by an edit if it is known to hold `base`, else whole.
+    /// Makes the table hold `target`, by an edit of `base` if it is known to hold that, else of whatever it holds.
     fn apply(&mut self, base: Option<&Ruleset>, target: &Ruleset, depth: Depth) -> Attempt;
 
     /// Reads the whole table; the first difference from `target`.

@@ -15,7 +15,9 @@ use super::attr::{Message, Messages, Writer, number};
 use super::expr::{Encoded, c_string};
 use super::link::Error;
 use super::numbers as n;
-use crate::plan::{self, Boundary, Edits, Members, Placed, Ruleset, Span, TABLE};
+#[cfg(feature = "test-hooks")]
+use crate::plan::Ruleset;
+use crate::plan::{self, Boundary, Edits, Frame, Members, Span, TABLE};
 
 /// Elements go into messages of at most this many bytes: the list is one attribute, whose length has 16 bits.
 const ELEMENT_LIST_BYTES_MAX: usize = 60_000;
@@ -36,15 +38,6 @@ impl Bytes {
     pub(super) fn dry(&self) -> &[u8] {
         self.bytes.get(..self.end_at).unwrap_or(&self.bytes)
     }
-}
-
-/// What the kernel has of our table before a batch.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Before {
-    /// No table of our name.
-    Absent,
-    /// A table of our name.
-    Present,
 }
 
 /// A message that nftnl has no type for.
@@ -75,27 +68,26 @@ impl SetKey for Port {
     }
 }
 
-/// Puts the whole ruleset in the place of whatever the table holds.
-pub(super) fn replace(target: &Ruleset, before: Before, flags: u32, generation: u32) -> Result<Bytes, Error> {
-    let table = table();
-    let mut batch = Batch::new();
-    if before == Before::Present {
-        batch.add(&table, MsgType::Del);
-    }
-    add_table(&mut batch, &table, flags);
-    for (name, members) in &target.sets {
-        put_set(&mut batch, &table, name, members);
-    }
-    for chain in &target.chains {
-        batch.add(&chain_of(&table, chain), MsgType::Add);
-    }
-    for chain in &target.chains {
-        let of = Chain::new(c_string(chain.name), &table);
-        for rule in &chain.rules {
-            batch.add(&rule_of(&of, rule), MsgType::Add);
+/// A rule that goes to the end of its chain, or right before the rule at its position.
+struct Placed<'a> {
+    rule: Rule<'a>,
+    is_before: bool,
+}
+
+// SAFETY: nftnl writes the message; the flags lie at bytes 6 and 7 of the header, which every message has.
+unsafe impl NlMsg for Placed<'_> {
+    unsafe fn write(&self, buf: *mut c_void, seq: u32, message: MsgType) {
+        // SAFETY: the caller's promise about `buf` is passed on as it is.
+        unsafe { self.rule.write(buf, seq, message) };
+        if self.is_before {
+            // With APPEND the kernel puts a rule behind its position, without it before.
+            // SAFETY: as above.
+            unsafe {
+                let flags = buf.cast::<u8>().add(6).cast::<u16>();
+                flags.write_unaligned(flags.read_unaligned() & !n::APPEND);
+            }
         }
     }
-    finish(batch, generation)
 }
 
 /// Takes an orphaned table over without touching what it holds.
@@ -112,21 +104,30 @@ pub(super) fn remove(generation: u32) -> Result<Bytes, Error> {
     finish(batch, generation)
 }
 
-/// Changes only what an edit names.
-pub(super) fn edit(edits: &Edits, placed: &Placed, generation: u32) -> Result<Bytes, Error> {
+/// Changes only what an edit names; a table that comes has these flags.
+pub(super) fn edit(edits: &Edits, flags: u32, generation: u32) -> Result<Bytes, Error> {
     let table = table();
     let mut batch = Batch::new();
-    let handle = |chain: &str, id: &plan::RuleId| {
-        let known = placed.get(chain).and_then(|rules| rules.get(id)).copied();
-        known.ok_or_else(|| Error::Handle(id.to_string()))
-    };
+    if edits.table_drop {
+        batch.add(&table, MsgType::Del);
+    }
+    if edits.table_put {
+        add_table(&mut batch, &table, flags);
+    }
     for chain in &edits.chains {
         let of = Chain::new(c_string(chain.name), &table);
-        for id in &chain.drop {
+        for handle in &chain.drop {
             let mut rule = Rule::new(&of);
-            rule.set_handle(handle(chain.name, id)?);
+            rule.set_handle(*handle);
             batch.add(&rule, MsgType::Del);
         }
+    }
+    let gone: Vec<Chain<'_>> = edits.chains_drop.iter().map(|name| Chain::new(c_string(name), &table)).collect();
+    // All their rules first: one of them may jump to another.
+    gone.iter().for_each(|chain| batch.add(&Rule::new(chain), MsgType::Del));
+    gone.iter().for_each(|chain| batch.add(chain, MsgType::Del));
+    for name in &edits.sets_drop {
+        batch.add(&Set::<Port>::new_named(&c_string(name), 0, &table, ProtoFamily::Inet), MsgType::Del);
     }
     for set in &edits.sets {
         put_elements(&mut batch, &set.name, &set.remove, n::DELETE_ELEMENTS);
@@ -135,17 +136,18 @@ pub(super) fn edit(edits: &Edits, placed: &Placed, generation: u32) -> Result<By
     for (name, members) in &edits.sets_put {
         put_set(&mut batch, &table, name, members);
     }
+    for frame in edits.chains_put.iter().chain(&edits.policies) {
+        batch.add(&chain_of(&table, *frame), MsgType::Add);
+    }
     for chain in &edits.chains {
         let of = Chain::new(c_string(chain.name), &table);
-        // Each goes right behind the rule that stays, so the last comes first.
-        for put in chain.put.iter().rev() {
+        for put in &chain.put {
             let mut rule = rule_of(&of, &put.rule);
-            rule.set_position(handle(chain.name, &put.after)?);
-            batch.add(&rule, MsgType::Add);
+            if let Some(handle) = put.before {
+                rule.set_position(handle);
+            }
+            batch.add(&Placed { rule, is_before: put.before.is_some() }, MsgType::Add);
         }
-    }
-    for name in &edits.sets_drop {
-        batch.add(&Set::<Port>::new_named(&c_string(name), 0, &table, ProtoFamily::Inet), MsgType::Del);
     }
     finish(batch, generation)
 }
@@ -185,7 +187,7 @@ fn own(message: u16, flags: u16) -> Writer {
     Writer::new(n::SUBSYSTEM << 8 | message, flags, 0, n::INET, 0)
 }
 
-fn chain_of<'a>(table: &'a Table, planned: &plan::Chain) -> Chain<'a> {
+fn chain_of(table: &Table, planned: Frame) -> Chain<'_> {
     let mut chain = Chain::new(c_string(planned.name), table);
     if let Some(hook) = planned.hook {
         let hook = match hook {

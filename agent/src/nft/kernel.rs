@@ -2,15 +2,18 @@
 //!
 //! - Write: read the generation, send a batch that names it, read back. No change of the generation proves that nothing was committed; one step
 //!   up from a state that was verified proves that only our batch was.
-//! - After an edit the changed rules and elements are read; after a replacement, or when anybody else wrote meanwhile, the whole table.
+//! - What is there is edited to what is wanted, from whatever it is. The table is replaced only where its flags are other ones or the kernel
+//!   refuses the edit.
+//! - After an edit of a verified state the changed rules and elements are read; otherwise, or when anybody else wrote meanwhile, the whole table.
 
-use super::batch::{self, Before, Bytes};
+use super::batch;
 use super::link::{Answer, Error, Link};
 use super::owner::{OWNED, PERSIST, TableOwner};
 use super::{jitter, read};
 use crate::engine::{Attempt, Cause, Depth, Kernel};
 use crate::plan::{
     Difference, Edits, Members, Observed, ObservedRule, Placed, Ruleset, Span, compare, compare_chain, edits_between,
+    edits_from,
 };
 
 /// How often a whole read begins anew because somebody wrote meanwhile.
@@ -23,6 +26,21 @@ const SPANS_BY_KEY_MAX: usize = 128;
 struct Verified {
     generation: u32,
     placed: Placed,
+}
+
+/// How a change was taken.
+enum Sent {
+    /// The kernel holds what it held.
+    Refused(Error),
+    /// Something was committed.
+    Committed {
+        /// The generation now.
+        generation: u32,
+        /// Whether nothing but our batches was committed since the change began.
+        is_alone: bool,
+        /// What the kernel said.
+        error: Option<Error>,
+    },
 }
 
 /// nf_tables in this thread's network namespace.
@@ -51,57 +69,97 @@ impl Netfilter {
 
     fn attempt(&mut self, base: Option<&Ruleset>, target: &Ruleset, depth: Depth) -> Result<Attempt, Error> {
         let generation = read::generation(&mut self.link)?;
-        let edits = base.and_then(|base| edits_between(base, target));
-        let (Some(edits), Some(verified)) = (edits, &self.verified) else {
-            return self.replace(base, target, generation);
-        };
-        let by_key = depth == Depth::Changed && verified.generation == generation;
+        let (Some(base), Some(verified)) = (base, &self.verified) else { return self.reach(base, target) };
+        let Some(edits) = edits_between(base, &verified.placed, target) else { return self.reach(Some(base), target) };
+        let by_key = depth == Depth::Changed && verified.generation == generation && edits.keeps_the_frame();
         if edits.is_empty() {
-            return if by_key { Ok(Attempt::Holds) } else { self.settle(base, target, None) };
+            return if by_key { Ok(Attempt::Holds) } else { self.settle(Some(base), target, None) };
         }
-        let bytes = batch::edit(&edits, &verified.placed, generation)?;
-        let (now, error) = self.commit(&bytes, target, depth)?;
-        if now == generation {
-            return Ok(Attempt::Refused(error.unwrap_or(Error::Silent).into()));
-        }
-        if by_key && now == generation.wrapping_add(1) && self.read_edited(&edits, target, now)? {
-            return Ok(Attempt::Holds);
-        }
-        self.settle(base, target, error)
-    }
-
-    /// Sends a batch, on trial first if all of it is to be read anyway; the generation after it and what the kernel said.
-    fn commit(&mut self, bytes: &Bytes, target: &Ruleset, depth: Depth) -> Result<(u32, Option<Error>), Error> {
-        let tried = match depth {
-            Depth::Whole => self.link.batch(bytes.dry(), "take the change on trial").error,
-            Depth::Changed => None,
-        };
-        let error = match tried {
-            Some(error) => Some(error),
-            None => {
-                let Answer { error } = self.link.batch(bytes.whole(), "commit the change");
-                #[cfg(feature = "test-hooks")]
-                super::hook::alter(&mut self.link, target);
-                #[cfg(not(feature = "test-hooks"))]
-                let _ = target;
-                error
+        match self.commit(&edits, target, depth, generation)? {
+            Sent::Refused(error) => Ok(Attempt::Refused(error.into())),
+            Sent::Committed { generation, is_alone, error } => {
+                if by_key && is_alone && self.read_edited(&edits, target, generation)? {
+                    return Ok(Attempt::Holds);
+                }
+                self.settle(Some(base), target, error)
             }
-        };
-        Ok((read::generation(&mut self.link)?, error))
+        }
     }
 
-    fn replace(&mut self, base: Option<&Ruleset>, target: &Ruleset, generation: u32) -> Result<Attempt, Error> {
-        let before = match read::table_flags(&mut self.link)? {
-            None => Before::Absent,
-            Some(_) => Before::Present,
+    /// Makes the table hold `target`, from whatever it holds.
+    fn reach(&mut self, base: Option<&Ruleset>, target: &Ruleset) -> Result<Attempt, Error> {
+        self.verified = None;
+        let (generation, observed) = self.observe_ours()?;
+        let is_edit = observed.as_ref().is_some_and(|observed| observed.flags == self.flags);
+        let edits = match &observed {
+            Some(_) if !is_edit => Edits::replacing(target),
+            observed => edits_from(observed.as_ref(), target),
         };
-        let bytes = batch::replace(target, before, self.flags, generation)?;
-        let (now, error) = self.commit(&bytes, target, Depth::Whole)?;
-        if now == generation {
-            return Ok(Attempt::Refused(error.unwrap_or(Error::Silent).into()));
+        if edits.is_empty() {
+            return self.settle(base, target, None);
         }
-        self.settle(base, target, error)
+        let sent = match self.commit(&edits, target, Depth::Whole, generation)? {
+            Sent::Refused(error) if is_edit && !matches!(error, Error::Stale) => {
+                tracing::warn!(%error, "the table cannot be edited and is replaced");
+                self.commit(&Edits::replacing(target), target, Depth::Whole, generation)?
+            }
+            sent @ (Sent::Refused(_) | Sent::Committed { .. }) => sent,
+        };
+        match sent {
+            Sent::Refused(error) => Ok(Attempt::Refused(error.into())),
+            Sent::Committed { error, .. } => self.settle(base, target, error),
+        }
     }
+
+    /// Sends a change: on trial first if all of it is to be read anyway, and sets that come before what asks for them.
+    fn commit(&mut self, edits: &Edits, target: &Ruleset, depth: Depth, generation: u32) -> Result<Sent, Error> {
+        if depth == Depth::Whole {
+            let trial = batch::edit(edits, self.flags, generation)?;
+            if let Some(error) = self.link.batch(trial.dry(), "take the change on trial").error {
+                return Ok(Sent::Refused(error));
+            }
+        }
+        let Some((sets, rest)) = edits.split() else {
+            let sent = self.send(edits, generation, "commit the change")?;
+            self.alter(target);
+            return Ok(sent);
+        };
+        let between = match self.send(&sets, generation, "commit the sets that come")? {
+            Sent::Committed { generation, is_alone: true, .. } => generation,
+            other @ (Sent::Refused(_) | Sent::Committed { .. }) => return Ok(other),
+        };
+        let sent = self.send(&rest, between, "commit the change")?;
+        self.alter(target);
+        let Sent::Refused(error) = sent else { return Ok(sent) };
+        let sets_drop = if sets.table_put { Vec::new() } else { sets.sets_put.into_keys().collect() };
+        let undone = Edits { table_drop: sets.table_put, sets_drop, ..Edits::default() };
+        let generation = read::generation(&mut self.link)?;
+        Ok(match self.send(&undone, generation, "take sets back that nothing asks for")? {
+            Sent::Committed { is_alone: true, .. } if generation == between => Sent::Refused(error),
+            Sent::Refused(_) => Sent::Committed { generation, is_alone: false, error: Some(error) },
+            Sent::Committed { generation, .. } => Sent::Committed { generation, is_alone: false, error: Some(error) },
+        })
+    }
+
+    /// Sends one batch.
+    fn send(&mut self, edits: &Edits, generation: u32, doing: &'static str) -> Result<Sent, Error> {
+        let bytes = batch::edit(edits, self.flags, generation)?;
+        let Answer { error } = self.link.batch(bytes.whole(), doing);
+        let now = read::generation(&mut self.link)?;
+        if now == generation {
+            return Ok(Sent::Refused(error.unwrap_or(Error::Silent)));
+        }
+        Ok(Sent::Committed { generation: now, is_alone: now == generation.wrapping_add(1), error })
+    }
+
+    #[cfg(feature = "test-hooks")]
+    fn alter(&mut self, target: &Ruleset) {
+        super::hook::alter(&mut self.link, target);
+    }
+
+    #[cfg(not(feature = "test-hooks"))]
+    #[expect(clippy::unused_self, reason = "a build with the hook uses it")]
+    fn alter(&self, _: &Ruleset) {}
 
     /// Reads the whole table and says which of the two it is.
     fn settle(&mut self, base: Option<&Ruleset>, target: &Ruleset, error: Option<Error>) -> Result<Attempt, Error> {
@@ -203,6 +261,16 @@ impl Netfilter {
         Ok(true)
     }
 
+    /// The whole table at one generation, taken over first if its owner is gone.
+    fn observe_ours(&mut self) -> Result<(u32, Option<Observed>), Error> {
+        let (generation, observed) = self.observe()?;
+        if self.flags == OWNED && observed.as_ref().is_some_and(|observed| observed.flags == PERSIST) {
+            self.take_over(generation)?;
+            return self.observe();
+        }
+        Ok((generation, observed))
+    }
+
     fn take_over(&mut self, generation: u32) -> Result<(), Error> {
         let bytes = batch::adopt(self.flags, generation)?;
         match self.link.batch(bytes.whole(), "take an orphaned table over").error {
@@ -213,11 +281,7 @@ impl Netfilter {
 
     fn check_whole(&mut self, target: &Ruleset) -> Result<Option<Difference>, Error> {
         self.verified = None;
-        let (mut generation, mut observed) = self.observe()?;
-        if self.flags == OWNED && observed.as_ref().is_some_and(|observed| observed.flags == PERSIST) {
-            self.take_over(generation)?;
-            (generation, observed) = self.observe()?;
-        }
+        let (generation, observed) = self.observe_ours()?;
         let Some(observed) = observed else { return Ok(Some(Difference::NoTable)) };
         Ok(match self.compare(target, &observed) {
             Ok(placed) => {

@@ -55,9 +55,6 @@ pub enum Error {
     /// The answer did not come.
     #[error("the kernel did not answer")]
     Silent,
-    /// A rule that an edit stands on is not known by handle.
-    #[error("no handle is known for rule {0}")]
-    Handle(String),
 }
 
 impl Error {
@@ -68,7 +65,7 @@ impl Error {
             Self::Stale | Self::Restless => true,
             Self::Refused { errno, .. } => is_transient(*errno),
             Self::Socket { source, .. } => source.raw_os_error().is_some_and(is_transient),
-            Self::Malformed(_) | Self::Silent | Self::Handle(_) => false,
+            Self::Malformed(_) | Self::Silent => false,
         }
     }
 }

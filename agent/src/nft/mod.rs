@@ -40,6 +40,7 @@ mod numbers {
     pub(super) const DUMP: u16 = 0x300;
     pub(super) const EXCLUSIVE: u16 = 0x200;
     pub(super) const CREATE: u16 = 0x400;
+    pub(super) const APPEND: u16 = 0x800;
 
     pub(super) const NEW_TABLE: u16 = 0;
     pub(super) const GET_TABLE: u16 = 1;

@@ -16,7 +16,7 @@ mod ruleset;
 mod set;
 mod text;
 
-pub use edit::{ChainEdit, Edits, RulePut, SetEdit, edits_between};
+pub use edit::{ChainEdit, Edits, Frame, RulePut, SetEdit, edits_between, edits_from};
 pub use expr::{CtKey, Expr, Header, MetaKey, Verdict};
 pub use kept::{Kept, KeptError};
 pub use layout::{CHAIN_NAMES, layout};

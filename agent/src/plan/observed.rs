@@ -121,7 +121,7 @@ impl fmt::Display for Difference {
 pub type Placed = BTreeMap<&'static str, BTreeMap<RuleId, u64>>;
 
 /// `INTERVAL`, the only flag that sets of a plan have.
-const SET_FLAGS: u32 = 4;
+pub(super) const SET_FLAGS: u32 = 4;
 
 /// Compares a whole table; the handles of all rules if it is as planned.
 ///
@@ -144,12 +144,16 @@ pub fn compare(planned: &Ruleset, observed: &Observed) -> Result<Placed, Differe
     }
 }
 
+/// How the kernel tells a planned chain's registration.
+pub(super) fn base_hook(chain: &Chain) -> Option<(u32, i32, bool, String)> {
+    chain.hook.map(|hook| (hook.number(), Hook::PRIORITY, chain.drops, "filter".to_owned()))
+}
+
 fn compare_chains(planned: &Ruleset, observed: &Observed) -> Result<(), Difference> {
     for there in &observed.chains {
         let differs = || Difference::Chain(there.name.clone());
         let chain = planned.chain(&there.name).ok_or_else(differs)?;
-        let hook = chain.hook.map(|hook| (hook.number(), Hook::PRIORITY, chain.drops, "filter".to_owned()));
-        if hook != there.hook {
+        if base_hook(chain) != there.hook {
             return Err(differs());
         }
     }

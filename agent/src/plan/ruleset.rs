@@ -142,7 +142,7 @@ pub struct Chain {
     pub hook: Option<Hook>,
     /// Whether a base chain drops what it does not decide.
     pub drops: bool,
-    /// Its rules, in the order in which they are asked. The first one never changes while the chain lives.
+    /// Its rules, in the order in which they are asked.
     pub rules: Vec<Rule>,
 }
 

@@ -178,6 +178,20 @@ fn spans<A: Address>(set: &IntervalSet<A>) -> Vec<Span> {
     all
 }
 
+/// The intervals of ascending boundaries; `None` if an end has no start.
+pub(super) fn spans_of(boundaries: &[Boundary]) -> Option<Vec<Span>> {
+    let mut spans: Vec<Span> = Vec::with_capacity(boundaries.len() / 2);
+    for boundary in boundaries {
+        let open = spans.last_mut().filter(|span| span.end.is_none());
+        match (open, boundary.is_end) {
+            (Some(open), true) => open.end = Some(boundary.key),
+            (None, false) => spans.push(Span { start: boundary.key, end: None }),
+            (None, true) | (Some(_), false) => return None,
+        }
+    }
+    Some(spans)
+}
+
 fn edit<A: Address>(base: &IntervalSet<A>, target: &IntervalSet<A>) -> (Vec<Span>, Vec<Span>) {
     let edit = base.edit_to(target);
     (edit.remove.into_iter().map(Span::of).collect(), edit.add.into_iter().map(Span::of).collect())

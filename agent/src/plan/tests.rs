@@ -1,7 +1,6 @@
-//! Rulesets, edits and comparisons, without a kernel.
-
 //! What a plan holds to: its golden rulesets, edits that leave the rest alone, and read-backs that are compared.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
@@ -11,6 +10,7 @@ use holdfast_model::policy::{
     Action, Body, Chain as PolicyChain, IcmpKind, Mode, Peers, PortRange, Rule as PolicyRule, RuleKey, Set, SetKey,
     Statement, protocol,
 };
+use proptest::prelude::*;
 
 use super::*;
 
@@ -61,33 +61,157 @@ fn a_rule_that_goes_takes_its_set_and_its_mirror_with_it() {
 }
 
 #[test]
-fn another_frame_is_no_edit() {
-    let enforced = layout(&rich(Mode::Enforced), &Kept::default());
-    assert_eq!(edits_between(&enforced, &layout(&rich(Mode::Simulation), &Kept::default())), None);
-    assert_eq!(edits_between(&enforced, &layout(&rich(Mode::Enforced), &kept())), None);
-    assert!(edits_between(&enforced, &enforced).is_some_and(|edits| edits.is_empty()));
+fn nothing_is_the_edit_between_equals() {
+    let enforced = layout(&rich(Mode::Enforced), &kept());
+    assert!(edits_between(&enforced, &placed(&enforced), &enforced).is_some_and(|edits| edits.is_empty()));
+    assert!(edits_from(Some(&as_observed(&enforced)), &enforced).is_empty());
+}
+
+#[test]
+fn another_mode_keeps_the_chains_that_both_have_and_changes_their_policy() {
+    let (enforced, simulated) = (rich(Mode::Enforced), rich(Mode::Simulation));
+    let edits = edits(&enforced, &simulated);
+    assert_eq!(edits.policies.iter().map(|frame| frame.name).collect::<Vec<_>>(), ["in", "out"]);
+    assert!(edits.chains_drop.is_empty() && edits.chains_put.is_empty() && edits.sets.is_empty());
+    assert!(!edits.keeps_the_frame());
+    // Only rules that would drop are other ones.
+    let dropping = edits.chains.iter().flat_map(|chain| &chain.put).all(|put| put.rule.denies);
+    assert!(dropping, "{edits:#?}");
+}
+
+#[test]
+fn sets_that_come_go_first_where_rules_change_and_nowhere_else() {
+    let (base, kept) = (rich(Mode::Enforced), Kept::default());
+    let mut target = base.clone();
+    target.ingress.rules.push(allow(9, tcp(443), Peers::Set(set_key(9))));
+    target.sets.push(set(9, &[(1, 9)], &[]));
+    let change = edits(&base, &target.canonical());
+    let (first, rest) = change.split().expect("two batches");
+    let expected = Edits { sets_put: change.sets_put.clone(), ..Edits::default() };
+    assert_eq!(first, expected);
+    assert_eq!(rest, Edits { sets_put: BTreeMap::new(), ..change });
+    let mut target = base.clone();
+    target.sets[0] = set(1, &[(1, 9)], &[]);
+    assert_eq!(edits(&base, &target).split(), None);
+    assert_eq!(Edits::replacing(&layout(&base, &kept)).split(), None);
+    let (first, rest) = edits_from(None, &layout(&base, &kept)).split().expect("two batches");
+    assert_eq!((first.table_put, rest.table_put, rest.sets_put.len()), (true, false, 0));
+}
+
+/// Chains of rules by name, of which the first is `in`.
+fn chain_of(ids: &[&str]) -> Ruleset {
+    let rule = |id: &&str| Rule { id: RuleId::new(*id), matches: vec![], effect: Effect::Count, denies: false };
+    let chain = Chain { name: "in", hook: None, drops: false, rules: ids.iter().map(rule).collect() };
+    Ruleset { chains: vec![chain], sets: BTreeMap::new() }
 }
 
 #[test]
 fn rules_that_change_places_are_put_anew_so_that_the_order_is_right() {
-    let rule = |id: &str| Rule { id: RuleId::new(id), matches: vec![], effect: Effect::Count, denies: false };
-    let ruleset = |ids: &[&str]| Ruleset {
-        chains: vec![Chain { name: "in", hook: None, drops: false, rules: ids.iter().map(|id| rule(id)).collect() }],
-        sets: std::collections::BTreeMap::new(),
-    };
-    let (base, target) = (ruleset(&["first", "a", "b", "c", "d"]), ruleset(&["first", "d", "a", "x", "c", "b"]));
-    let edits = edits_between(&base, &target).expect("an edit");
-    assert_eq!(played(&base, &edits), target.chains[0].rules);
+    let (base, target) = (chain_of(&["first", "a", "b", "c", "d"]), chain_of(&["first", "d", "a", "x", "c", "b"]));
+    let edits = edits_between(&base, &placed(&base), &target).expect("every rule has a place");
+    let [chain] = edits.chains.as_slice() else { panic!("one chain changes: {edits:?}") };
+    assert_eq!((chain.drop.len(), chain.put.len()), (2, 3), "a and c stay with the first, or as many others");
+    assert_eq!(compare(&target, &played(as_observed(&base), &edits)).map(drop), Ok(()));
 }
 
 #[test]
-fn a_chain_that_begins_otherwise_is_no_edit() {
-    let rule = |id: &str| Rule { id: RuleId::new(id), matches: vec![], effect: Effect::Count, denies: false };
-    let ruleset = |ids: &[&str]| Ruleset {
-        chains: vec![Chain { name: "in", hook: None, drops: false, rules: ids.iter().map(|id| rule(id)).collect() }],
-        sets: std::collections::BTreeMap::new(),
-    };
-    assert_eq!(edits_between(&ruleset(&["a", "b"]), &ruleset(&["x", "a", "b"])), None);
+fn a_rule_without_a_place_makes_no_edit() {
+    let (base, target) = (chain_of(&["a", "b"]), chain_of(&["x", "a"]));
+    let mut places = placed(&base);
+    places.get_mut("in").expect("it is there").remove(&RuleId::new("b"));
+    assert_eq!(edits_between(&base, &places, &target), None);
+}
+
+proptest! {
+    /// From any state to any other, known or read: the kernel then holds what is wanted and nothing more.
+    #[test]
+    fn every_edit_ends_in_the_target(base in any_ruleset(), target in any_ruleset()) {
+        let there = as_observed(&base);
+        let between = edits_between(&base, &placed(&base), &target).expect("every rule has a place");
+        prop_assert_eq!(compare(&target, &played(there.clone(), &between)).map(drop), Ok(()));
+        let from = edits_from(Some(&there), &target);
+        prop_assert_eq!(compare(&target, &played(there, &from)).map(drop), Ok(()));
+        let anew = edits_from(None, &target);
+        prop_assert_eq!(compare(&target, &played(Observed::default(), &anew)).map(drop), Ok(()));
+    }
+
+    /// Whatever somebody else did to the table, what was read is led back, and rules that were right keep their handles.
+    #[test]
+    fn every_damage_is_edited_away(target in any_ruleset(), damages in proptest::collection::vec((0_usize..9, any::<prop::sample::Index>()), 1..6)) {
+        let mut there = as_observed(&target);
+        for (kind, at) in damages {
+            damage(&mut there, kind, at);
+        }
+        let edits = edits_from(Some(&there), &target);
+        let (first, rest) = edits.split().unwrap_or_else(|| (Edits::default(), edits.clone()));
+        let between = played(there, &first);
+        prop_assert_eq!(compare(&target, &played(between, &rest)).map(drop), Ok(()));
+    }
+}
+
+/// One thing that another tool, or a hand, does to our table.
+fn damage(there: &mut Observed, kind: usize, at: prop::sample::Index) {
+    fn pick<'a, T>(list: &'a mut [T], at: &prop::sample::Index) -> Option<&'a mut T> {
+        if list.is_empty() { None } else { Some(&mut list[at.index(list.len())]) }
+    }
+    let count = there.rules.len();
+    match kind {
+        0 if count > 0 => drop(there.rules.remove(at.index(count))),
+        1 if count > 0 => {
+            let twin = ObservedRule { handle: 100_000 + count as u64, ..there.rules[at.index(count)].clone() };
+            there.rules.insert(at.index(count), twin);
+        }
+        2 if count > 1 => there.rules.swap(at.index(count), 0),
+        3 => there.rules.iter_mut().take(1).for_each(|rule| rule.exprs.push(Expr::Counter)),
+        4 => there.chains.push(ObservedChain { name: format!("theirs-{}", there.chains.len()), hook: None }),
+        5 => {
+            if let Some(chain) = pick(&mut there.chains, &at) {
+                chain.hook = match chain.hook.take() {
+                    Some((number, priority, drops, kind)) if at.index(2) == 0 => Some((number, priority, !drops, kind)),
+                    Some(_) => None,
+                    None => Some((0, -300, false, "filter".to_owned())),
+                };
+            }
+        }
+        6 => {
+            if let Some(set) = pick(&mut there.sets, &at) {
+                set.boundaries.truncate(at.index(set.boundaries.len() + 1));
+            }
+        }
+        7 => {
+            if let Some(set) = pick(&mut there.sets, &at) {
+                set.flags |= 16;
+            }
+        }
+        8 if !there.sets.is_empty() => {
+            let name = format!("theirs-{}", there.sets.len());
+            let set = ObservedSet { name, ..there.sets[at.index(there.sets.len())].clone() };
+            there.sets.push(set);
+        }
+        _ => {}
+    }
+}
+
+/// A ruleset with some of the rich one's rules, in any mode, with and without uplinks and members.
+fn any_ruleset() -> impl Strategy<Value = Ruleset> {
+    let mode = prop::sample::select(vec![Mode::Visibility, Mode::Simulation, Mode::Enforced]);
+    let members = proptest::collection::vec((0_u32..64, 1_u32..4), 0..6);
+    (mode, any::<u8>(), members, any::<bool>(), any::<bool>()).prop_map(|(mode, rules, members, uplinks, isolated)| {
+        let mut body = rich(mode);
+        let mut bits = rules;
+        let mut stays = |_: &PolicyRule| {
+            bits = bits.rotate_right(1);
+            bits & 1 == 1
+        };
+        body.ingress.rules.retain(&mut stays);
+        body.ingress.isolated = isolated;
+        body.egress.rules.retain(stays);
+        body.sets[0].v4 = members
+            .into_iter()
+            .map(|(first, len)| Interval::new(first * 4, first * 4 + len).expect("ordered"))
+            .collect();
+        layout(&body.canonical(), &if uplinks { kept() } else { Kept::default() })
+    })
 }
 
 #[test]
@@ -130,45 +254,97 @@ fn golden(name: &str, ruleset: &Ruleset) {
     assert!(golden == text, "{name}.nft differs; the ruleset is now:\n{text}");
 }
 
-/// The rules of the first chain after an edit, as the kernel would have them.
-fn played(base: &Ruleset, edits: &Edits) -> Vec<Rule> {
-    let mut rules = base.chains[0].rules.clone();
+/// What a table holds after an edit, as the kernel works a batch off.
+fn played(mut there: Observed, edits: &Edits) -> Observed {
+    if edits.table_drop {
+        there = Observed::default();
+    }
     for chain in &edits.chains {
-        rules.retain(|rule| !chain.drop.contains(&rule.id));
-        for put in chain.put.iter().rev() {
-            let at = rules.iter().position(|rule| rule.id == put.after).expect("its neighbour stays");
-            rules.insert(at + 1, put.rule.clone());
+        let goes = |rule: &ObservedRule| rule.chain == chain.name && chain.drop.contains(&rule.handle);
+        let before = there.rules.len();
+        there.rules.retain(|rule| !goes(rule));
+        assert_eq!(before - there.rules.len(), chain.drop.len(), "only what is there can go");
+    }
+    for name in &edits.chains_drop {
+        there.rules.retain(|rule| rule.chain != *name);
+        let before = there.chains.len();
+        there.chains.retain(|chain| chain.name != *name);
+        assert_eq!(before - there.chains.len(), 1, "only what is there can go");
+    }
+    there.sets.retain(|set| !edits.sets_drop.contains(&set.name));
+    for edit in &edits.sets {
+        let set = there.sets.iter_mut().find(|set| set.name == edit.name).expect("only what is there changes");
+        for boundary in edit.remove.iter().copied().flat_map(Span::boundaries) {
+            let at = set.boundaries.iter().position(|there| *there == boundary).expect("only what is there can go");
+            set.boundaries.remove(at);
+        }
+        set.boundaries.extend(edit.add.iter().copied().flat_map(Span::boundaries));
+        set.boundaries.sort_unstable();
+    }
+    for (name, members) in &edits.sets_put {
+        assert!(there.sets.iter().all(|set| set.name != *name), "{name} is there already");
+        there.sets.push(observed_set(name, members));
+    }
+    for frame in &edits.chains_put {
+        assert!(there.chains.iter().all(|chain| chain.name != frame.name), "{} is there already", frame.name);
+        there.chains.push(observed_frame(frame));
+    }
+    for frame in &edits.policies {
+        let chain = there.chains.iter_mut().find(|chain| chain.name == frame.name).expect("it stays");
+        *chain = observed_frame(frame);
+    }
+    let mut handle = 1_000_000 + there.rules.iter().map(|rule| rule.handle).max().unwrap_or(0);
+    for chain in &edits.chains {
+        for put in &chain.put {
+            handle += 1;
+            let rule = observed_rule(chain.name, handle, &put.rule);
+            match put.before {
+                None => there.rules.push(rule),
+                Some(before) => {
+                    let neighbour = |rule: &ObservedRule| rule.chain == chain.name && rule.handle == before;
+                    let at = there.rules.iter().position(neighbour).expect("its neighbour stays");
+                    there.rules.insert(at, rule);
+                }
+            }
         }
     }
-    rules
+    there
+}
+
+fn observed_frame(frame: &Frame) -> ObservedChain {
+    let hook = frame.hook.map(|hook| (hook.number(), Hook::PRIORITY, frame.drops, "filter".to_owned()));
+    ObservedChain { name: frame.name.to_owned(), hook }
+}
+
+fn observed_rule(chain: &str, handle: u64, rule: &Rule) -> ObservedRule {
+    let (chain, id) = (chain.to_owned(), rule.id.clone());
+    ObservedRule { chain, handle, id, exprs: rule.lower(), counted: (7, 700) }
+}
+
+fn observed_set(name: &str, members: &Members) -> ObservedSet {
+    let boundaries = members.spans().into_iter().flat_map(Span::boundaries).collect();
+    ObservedSet { name: name.to_owned(), key_type: members.key_type(), flags: 4, boundaries }
+}
+
+/// The handles that [`as_observed`] gives: ascending through the whole table.
+fn placed(planned: &Ruleset) -> Placed {
+    compare(planned, &as_observed(planned)).expect("it is as planned")
 }
 
 fn as_observed(planned: &Ruleset) -> Observed {
-    let chains = planned.chains.iter().map(|chain| ObservedChain {
-        name: chain.name.to_owned(),
-        hook: chain.hook.map(|hook| (hook.number(), Hook::PRIORITY, chain.drops, "filter".to_owned())),
-    });
-    let rules = planned.chains.iter().flat_map(|chain| {
-        chain.rules.iter().enumerate().map(|(index, rule)| ObservedRule {
-            chain: chain.name.to_owned(),
-            handle: index as u64,
-            id: rule.id.clone(),
-            exprs: rule.lower(),
-            counted: (7, 700),
-        })
-    });
-    let sets = planned.sets.iter().map(|(name, members)| ObservedSet {
-        name: name.clone(),
-        key_type: members.key_type(),
-        flags: 4,
-        boundaries: members.spans().into_iter().flat_map(Span::boundaries).collect(),
-    });
-    Observed { flags: 0, chains: chains.collect(), rules: rules.collect(), sets: sets.collect() }
+    let frames = planned.chains.iter().map(|chain| Frame { name: chain.name, hook: chain.hook, drops: chain.drops });
+    let rules = planned.chains.iter().flat_map(|chain| chain.rules.iter().map(|rule| (chain.name, rule)));
+    Observed {
+        flags: 0,
+        chains: frames.map(|frame| observed_frame(&frame)).collect(),
+        rules: (0_u64..).zip(rules).map(|(handle, (chain, rule))| observed_rule(chain, handle, rule)).collect(),
+        sets: planned.sets.iter().map(|(name, members)| observed_set(name, members)).collect(),
+    }
 }
 
 fn edits(base: &Body, target: &Body) -> Edits {
-    let kept = Kept::default();
-    edits_between(&layout(base, &kept), &layout(target, &kept)).expect("an edit")
+    let (base, target) = (layout(base, &Kept::default()), layout(target, &Kept::default()));
+    edits_between(&base, &placed(&base), &target).expect("every rule has a place")
 }
 
 fn set_key(n: u8) -> SetKey {

@@ -10,3 +10,4 @@ mod others;
 mod process;
 mod session;
 mod size;
+mod steady;

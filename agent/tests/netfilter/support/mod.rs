@@ -33,7 +33,12 @@ pub(crate) fn nft_accepts(arguments: &[&str], text: &str) -> bool {
     child.wait().unwrap().success()
 }
 
-/// Our table as `nft` lists it, handles and counters left out.
-pub(crate) fn listed() -> String {
-    output_of("nft", &["--stateless", "--numeric", "list", "table", "inet", "holdfast"])
+/// The sets and chains of our table as `nft` lists them, handles and counters left out; sorted, for the order of chains means nothing.
+pub(crate) fn listed() -> Vec<String> {
+    let text = output_of("nft", &["--stateless", "--numeric", "list", "table", "inet", "holdfast"]);
+    let held = text.strip_prefix("table inet holdfast {\n").and_then(|text| text.strip_suffix("}\n"));
+    let mut blocks: Vec<String> =
+        held.expect("one table").split("\n\n").map(|block| block.trim_end().to_owned()).collect();
+    blocks.sort_unstable();
+    blocks
 }
