@@ -3,6 +3,8 @@
 //! - Each value has a plane of its own; it is taken down and wiped when it goes, also when the test panics.
 //! - Needs root and the release binaries, which `./ops/test` builds before.
 
+use std::fmt;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -53,6 +55,26 @@ impl Plane {
         self.folder.path()
     }
 
+    /// Every line that a process of ours logged as a warning or worse.
+    ///
+    /// # Panics
+    /// When a log cannot be read, or there is none.
+    #[must_use]
+    pub fn complaints(&self) -> Vec<Complaint> {
+        let entries = |folder: &str| fs::read_dir(self.folder().join(folder)).expect("it is ours").flatten();
+        let services = entries("run").map(|entry| entry.path());
+        let services = services.filter(|path| path.extension().is_some_and(|extension| extension == "log"));
+        let logs: Vec<_> = services.chain(entries("lab/hosts").map(|host| host.path().join("agent.log"))).collect();
+        assert!(logs.len() > 2, "these are not all logs: {logs:?}");
+        let loud = |line: &&str| line.contains(" WARN ") || line.contains("ERROR ") || line.contains("panicked");
+        let complaints = |log: PathBuf| {
+            let text = fs::read_to_string(&log).unwrap_or_else(|error| panic!("{}: {error}", log.display()));
+            let complaint = |line: &str| Complaint { log: log.clone(), line: line.to_owned() };
+            text.lines().filter(loud).map(complaint).collect::<Vec<_>>()
+        };
+        logs.into_iter().flat_map(complaints).collect()
+    }
+
     /// Runs `holdfast` as the plane's first token.
     #[must_use]
     pub fn holdfast(&self, arguments: &[&str]) -> Output {
@@ -88,6 +110,43 @@ impl Plane {
     }
 }
 
+/// One line of a log that says that something is not as it should be.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Complaint {
+    log: PathBuf,
+    line: String,
+}
+
+impl Complaint {
+    /// Whether an agent says only that there is no session with a gateway because it has no process there, or lost the one that it had: what the
+    /// kill of that gateway provokes in whoever dials it before it is back.
+    #[must_use]
+    pub fn is_of_killed_gateway(&self, port: u16) -> bool {
+        // Refused while nobody listens; the others where the kill met a connection that was just being made.
+        const ENDS: [&str; 5] = [
+            "cannot connect to the gateway: Connection refused",
+            "cannot connect to the gateway: Connection reset by peer",
+            "the handshake with the gateway failed: Connection reset by peer",
+            "the handshake with the gateway failed: Broken pipe",
+            "the handshake with the gateway failed: tls handshake eof",
+        ];
+        let Some((_, said)) =
+            self.line.split_once(" WARN holdfast_agent::session: no session with the gateway gateway=\"")
+        else {
+            return false;
+        };
+        let Some((gateway, error)) = said.split_once("\" error=\"") else { return false };
+        let is_agent = self.log.file_name().is_some_and(|name| name == "agent.log");
+        is_agent && gateway.ends_with(&format!(":{port}")) && ENDS.iter().any(|end| error.starts_with(end))
+    }
+}
+
+impl fmt::Display for Complaint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.log.display(), self.line)
+    }
+}
+
 impl Drop for Plane {
     fn drop(&mut self) {
         if self.folder().join("plane.env").exists() {
@@ -100,4 +159,28 @@ impl Drop for Plane {
 #[must_use]
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REFUSED: &str = "2026-11-29T16:00:00.000000Z  WARN holdfast_agent::session: no session with the gateway \
+         gateway=\"198.19.240.2:7443\" error=\"cannot connect to the gateway: Connection refused (os error 111)\"";
+
+    #[test]
+    fn only_an_agent_that_finds_the_killed_gateway_gone_is_excused() {
+        let of = |log: &str, line: &str| Complaint { log: log.into(), line: line.to_owned() };
+        let excused = |line: &str| of("hosts/web-1/agent.log", line).is_of_killed_gateway(7443);
+        assert!(excused(REFUSED));
+        assert!(excused(&REFUSED.replace(
+            "cannot connect to the gateway: Connection refused (os error 111)",
+            "the handshake with the gateway failed: tls handshake eof"
+        )));
+        assert!(!excused(&REFUSED.replace(":7443", ":7444")), "the other gateway was there");
+        assert!(!excused(&REFUSED.replace("Connection refused", "No route to host")));
+        assert!(!excused(&REFUSED.replace(" WARN ", " ERROR ")));
+        assert!(!excused("2026-11-29T16:00:00.000000Z  WARN holdfast_agent::service: policy is not in force"));
+        assert!(!of("run/renderer.log", REFUSED).is_of_killed_gateway(7443));
+    }
 }
