@@ -119,7 +119,7 @@ pub(crate) enum Command {
         #[command(flatten)]
         waiting: Waiting,
     },
-    /// Take objects out of force.
+    /// Take objects out of force, all of them or none.
     #[command(after_help = "Examples:
   holdfast delete Policy/default/web
   holdfast delete Endpoint/edge/printer Namespace/edge")]

@@ -39,6 +39,17 @@ pub struct ApplyRequest {
     pub expected_plan: Option<String>,
 }
 
+/// Objects to be taken out of force, all of them or none.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DeleteRequest {
+    /// Each as `Kind/namespace/name`; a Namespace is `Namespace/name`.
+    pub objects: Vec<String>,
+    /// The last revision that the one who asks has seen; refused if there is a later one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expected_revision: Option<u64>,
+}
+
 /// What becomes of one object.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]

@@ -201,7 +201,9 @@ impl Plane {
         self.means.wakes.intent.notify_one();
         match applied {
             Applied::Changed { revision, .. } => revision,
-            other @ (Applied::Unchanged { .. } | Applied::Moved { .. }) => panic!("{other:?}"),
+            other @ (Applied::Unchanged { .. } | Applied::Moved { .. } | Applied::Missing { .. }) => {
+                panic!("{other:?}")
+            }
         }
     }
 

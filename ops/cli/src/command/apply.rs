@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use holdfast_api::object::{ApplyRequest, ApplyResponse, Source};
+use holdfast_api::object::{ApplyRequest, ApplyResponse, DeleteRequest, Source};
 use serde_json::{Value, json};
 
 use super::status;
@@ -67,54 +67,51 @@ pub(super) async fn apply(
 ) -> Result<End, Error> {
     let request = ApplyRequest { expected_plan: plan, ..request(documents)? };
     let response: ApplyResponse = api.post("/v1/apply", &request, Some(crate::api::LONG_TIMEOUT)).await?;
-    finish(api, vec![response], waiting, format).await
+    finish(api, response, waiting, format).await
 }
 
-/// Takes objects out of force, one after the other.
+/// Takes objects out of force, all of them or none.
 pub(super) async fn delete(
     api: &Api,
     objects: &[String],
     waiting: Option<Waiting>,
     format: Format,
 ) -> Result<End, Error> {
-    let paths = objects.iter().map(|object| object_path(object)).collect::<Result<Vec<_>, _>>()?;
-    let mut responses = Vec::new();
-    for path in paths {
-        responses.push(serde_json::from_value(api.delete(&path).await?)?);
-    }
-    finish(api, responses, waiting, format).await
+    let objects = objects.iter().map(|object| full_name(object)).collect::<Result<Vec<_>, _>>()?;
+    let request = DeleteRequest { objects, expected_revision: None };
+    finish(api, api.post("/v1/delete", &request, None).await?, waiting, format).await
 }
 
 /// The path of `Kind/namespace/name`, or of `Kind/name`.
 pub(super) fn object_path(object: &str) -> Result<String, Error> {
-    let parts: Vec<&str> = object.split('/').collect();
-    let (kind, namespace, name) = match parts.as_slice() {
-        [kind, name] if kind.eq_ignore_ascii_case("namespace") => (*kind, *name, *name),
-        [kind, name] => (*kind, "default", *name),
-        [kind, namespace, name] => (*kind, *namespace, *name),
-        _ => return Err(Error::Usage(format!("`{object}` is no object: write Kind/namespace/name"))),
-    };
+    let (kind, namespace, name) = parts(object)?;
     Ok(format!("/v1/objects/{}/{}/{}", escape(kind), escape(namespace), escape(name)))
 }
 
-async fn finish(
-    api: &Api,
-    responses: Vec<ApplyResponse>,
-    waiting: Option<Waiting>,
-    format: Format,
-) -> Result<End, Error> {
-    let objects: Vec<_> = responses.iter().flat_map(|response| &response.objects).collect();
-    let rows = objects.iter().map(|one| [one.object.clone(), one.change.word().to_owned()]).collect();
-    let text = table(["OBJECT", "CHANGE"], rows);
-    let names = objects.iter().map(|one| one.object.clone()).collect();
-    let Some(last) = responses.last() else { return Ok(End::Done) };
-    for response in &responses {
-        match &response.operation {
-            Some(operation) => word(&format!("revision {}, operation {operation}", response.revision)),
-            None => word(&format!("nothing to change: revision {} has it", response.revision)),
-        }
+/// `Kind/namespace/name` for that, or for `Kind/name`.
+fn full_name(object: &str) -> Result<String, Error> {
+    let (kind, namespace, name) = parts(object)?;
+    Ok(format!("{kind}/{namespace}/{name}"))
+}
+
+fn parts(object: &str) -> Result<(&str, &str, &str), Error> {
+    match object.split('/').collect::<Vec<_>>().as_slice() {
+        [kind, name] if kind.eq_ignore_ascii_case("namespace") => Ok((kind, name, name)),
+        [kind, name] => Ok((kind, "default", name)),
+        [kind, namespace, name] => Ok((kind, namespace, name)),
+        _ => Err(Error::Usage(format!("`{object}` is no object: write Kind/namespace/name"))),
     }
-    let mut value = if responses.len() == 1 { json!(last) } else { json!({ "items": responses }) };
+}
+
+async fn finish(api: &Api, response: ApplyResponse, waiting: Option<Waiting>, format: Format) -> Result<End, Error> {
+    let rows = response.objects.iter().map(|one| [one.object.clone(), one.change.word().to_owned()]).collect();
+    let text = table(["OBJECT", "CHANGE"], rows);
+    let names = response.objects.iter().map(|one| one.object.clone()).collect();
+    match &response.operation {
+        Some(operation) => word(&format!("revision {}, operation {operation}", response.revision)),
+        None => word(&format!("nothing to change: revision {} has it", response.revision)),
+    }
+    let mut value = json!(response);
     let Some(waiting) = waiting else {
         Answer { value: &value, names, text }.show(format)?;
         return Ok(End::Done);
@@ -122,11 +119,11 @@ async fn finish(
     if !matches!(format, Format::Json | Format::Yaml) {
         // People see what was done before they wait.
         Answer { value: &value, names, text }.show(format)?;
-        let waited = status::waited(api, Some(last.revision), waiting).await?;
+        let waited = status::waited(api, Some(response.revision), waiting).await?;
         word(&status::words(&waited));
         return Ok(status::end(&waited));
     }
-    let waited = status::waited(api, Some(last.revision), waiting).await?;
+    let waited = status::waited(api, Some(response.revision), waiting).await?;
     if let Value::Object(fields) = &mut value {
         fields.insert("status".to_owned(), json!(waited));
     }

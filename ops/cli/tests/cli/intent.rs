@@ -66,6 +66,10 @@ async fn what_is_applied_is_told_object_by_object_and_once_more_changes_nothing(
         changes(&pruned),
         ["Host/default/db-1 deleted", "NetworkPolicy/default/web deleted", "Policy/default/db unchanged"]
     );
+    let partly = plane.run(&["delete", "Policy/default/db", "Policy/default/nowhere"]).await;
+    assert_eq!(partly.code, 3);
+    assert!(partly.stderr.contains("there is no Policy/default/nowhere; nothing was changed"), "{}", partly.stderr);
+    assert_eq!(plane.run(&["get", "Policy/default/db"]).await.code, 0);
     assert_eq!(plane.run(&["delete", "Policy/default/db", "-o", "name"]).await.ended(0), "Policy/default/db\n");
     assert_eq!(plane.run(&["delete", "Policy/default/db"]).await.code, 3);
     assert_eq!(plane.run(&["get", "Policy/db"]).await.code, 3);

@@ -1,12 +1,12 @@
 //! Authored objects: apply, delete, list, one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Path, State};
-use holdfast_api::object::{ApplyRequest, ApplyResponse, Change, ObjectView, Page};
+use holdfast_api::object::{ApplyRequest, ApplyResponse, Change, DeleteRequest, ObjectView, Page};
 use holdfast_api::problem::Problem;
 use holdfast_events::{Hint, OperationVerb};
 use holdfast_model::intent::{Kind, Object, ObjectKey, Spec};
@@ -22,7 +22,7 @@ use super::door::Shared;
 use super::intent::Snapshot;
 use super::plan::{Wanted, check_digest, plan_now, views};
 use super::refuse::Refusal;
-use super::request::{LargeBody, Params};
+use super::request::{Body, LargeBody, Params};
 
 /// How many bytes of documents one page has before it ends: half of what clients take of an answer.
 const PAGE_BYTES_MAX: usize = 2 * 1024 * 1024;
@@ -77,10 +77,11 @@ async fn answer(
     let mut changes: BTreeMap<ObjectKey, Change> = named.into_iter().map(|key| (key, Change::Unchanged)).collect();
     match applied {
         Applied::Moved { revision } => Err(Refusal::stale(revision, expected.unwrap_or_default())),
-        Applied::Unchanged { revision, missing: _ } => {
+        Applied::Missing { missing } => Err(Refusal::none_of(&missing)),
+        Applied::Unchanged { revision } => {
             Ok(ApplyResponse { revision: revision.raw(), operation: None, unchanged: true, objects: views(changes) })
         }
-        Applied::Changed { revision, operation, put, deleted, missing: _ } => {
+        Applied::Changed { revision, operation, put, deleted } => {
             door.ring([Hint::Intent, Hint::Event]);
             tracing::info!(%revision, %operation, put = put.len(), deleted = deleted.len(), "intent changed");
             let created = created(door, base, revision, &put).await;
@@ -142,6 +143,18 @@ fn kind_of(word: &str) -> Result<Kind, Refusal> {
     })
 }
 
+/// The key of `Kind/namespace/name`, or of `Namespace/name`.
+fn key_of_text(text: &str) -> Result<ObjectKey, Refusal> {
+    match text.split('/').collect::<Vec<_>>().as_slice() {
+        [kind, name] if kind_of(kind)? == Kind::Namespace => key_of(kind, name, name),
+        [kind, namespace, name] => key_of(kind, namespace, name),
+        _ => {
+            let message = format!("`{}` is no object: write Kind/namespace/name or Namespace/name", cut(text));
+            Err(Refusal::invalid("objects", "object", message))
+        }
+    }
+}
+
 fn cut(text: &str) -> String {
     text.chars().take(64).collect()
 }
@@ -162,21 +175,46 @@ pub(crate) async fn delete(
     Path((kind, namespace, name)): Path<(String, String, String)>,
 ) -> Result<Json<ApplyResponse>, Refusal> {
     let key = key_of(&kind, &namespace, &name)?;
-    caller.may_in(Act::Edit, &key.namespace)?;
+    Ok(Json(take_out(&door, &caller, BTreeSet::from([key]), None).await?))
+}
+
+/// Takes objects out of force; all of them or none.
+#[utoipa::path(post, path = "/v1/delete", operation_id = "delete_objects", tag = "objects", request_body = DeleteRequest, responses(
+    (status = 200, body = ApplyResponse),
+    (status = 404, description = "Some of them are not there; nothing was changed", body = Problem, content_type = "application/problem+json"),
+    (status = 409, description = "There is a later revision", body = Problem, content_type = "application/problem+json"),
+    (status = "default", description = "Refused", body = Problem, content_type = "application/problem+json"),
+))]
+pub(crate) async fn delete_all(
+    State(door): State<Shared>,
+    caller: Caller,
+    Body(request): Body<DeleteRequest>,
+) -> Result<Json<ApplyResponse>, Refusal> {
+    let keys = request.objects.iter().map(|object| key_of_text(object)).collect::<Result<BTreeSet<_>, _>>()?;
+    if keys.is_empty() {
+        return Err(Refusal::invalid("objects", "required", "name at least one object"));
+    }
+    Ok(Json(take_out(&door, &caller, keys, request.expected_revision).await?))
+}
+
+async fn take_out(
+    door: &Shared,
+    caller: &Caller,
+    keys: BTreeSet<ObjectKey>,
+    expected: Option<u64>,
+) -> Result<ApplyResponse, Refusal> {
+    keys.iter().try_for_each(|key| caller.may_in(Act::Edit, &key.namespace))?;
     let base = door.intent.current().await?;
     let change = IntentChange {
         actor: caller.actor(),
         verb: OperationVerb::Delete,
         puts: Vec::new(),
-        deletes: vec![key.clone()],
+        deletes: keys.into_iter().collect(),
         prune: Prune::Nothing,
-        expected: None,
+        expected: expected.map(Revision::from_raw),
     };
     let applied = door.store.apply_intent(change).await?;
-    if matches!(&applied, Applied::Unchanged { .. }) {
-        return Err(Refusal::not_found(&key));
-    }
-    Ok(Json(answer(&door, &base, applied, Vec::new(), None).await?))
+    answer(door, &base, applied, Vec::new(), expected).await
 }
 
 fn view(key: &ObjectKey, spec: &Spec, with_document: bool) -> ObjectView {
@@ -291,5 +329,10 @@ mod tests {
         assert_eq!(key.to_string(), "Namespace/edge");
         assert_eq!(key.namespace.as_str(), "edge");
         assert!(key_of("host", "default", "Not A Name").is_err());
+        assert_eq!(key_of_text("namespace/edge").expect("a key").to_string(), "Namespace/edge");
+        assert_eq!(key_of_text("Policy/edge/web").expect("a key").to_string(), "Policy/edge/web");
+        for text in ["Policy/web", "Policy", "", "Policy/a/b/c"] {
+            assert!(key_of_text(text).is_err(), "{text}");
+        }
     }
 }

@@ -36,6 +36,12 @@ impl Refusal {
         Self::new(ProblemType::NotFound, format!("there is no {what}"))
     }
 
+    /// Some of what was named is not there, and nothing was changed.
+    pub(crate) fn none_of(missing: &[impl std::fmt::Display]) -> Self {
+        let words: Vec<String> = missing.iter().map(ToString::to_string).collect();
+        Self::new(ProblemType::NotFound, format!("there is no {}; nothing was changed", words.join(", no ")))
+    }
+
     /// A part of the request is wrong, and a rule says so.
     pub(crate) fn invalid(path: &str, rule: &str, message: impl Into<String>) -> Self {
         let message = message.into();

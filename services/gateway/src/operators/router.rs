@@ -41,6 +41,7 @@ impl Modify for BearerToken {
 fn described() -> OpenApiRouter<Shared> {
     OpenApiRouter::with_openapi(Described::openapi())
         .routes(routes!(objects::apply))
+        .routes(routes!(objects::delete_all))
         .routes(routes!(plan::plan_change))
         .routes(routes!(objects::list))
         .routes(routes!(objects::one, objects::delete))

@@ -30,7 +30,7 @@ pub struct IntentChange {
     pub verb: OperationVerb,
     /// Objects to put in force; one that is in force as it is does not count.
     pub puts: Vec<Object>,
-    /// Objects to take out of force.
+    /// Objects to take out of force, all of them or none.
     pub deletes: Vec<ObjectKey>,
     /// What else to take out of force.
     pub prune: Prune,
@@ -61,14 +61,15 @@ pub enum Applied {
         put: Vec<ObjectKey>,
         /// What it took out of force.
         deleted: Vec<ObjectKey>,
-        /// What it was to take out of force and was not there.
-        missing: Vec<ObjectKey>,
     },
     /// Everything is as it was asked for; nothing was written.
     Unchanged {
         /// The last revision.
         revision: Revision,
-        /// What was to be taken out of force and was not there.
+    },
+    /// Something that was to be taken out of force is not there; nothing was written.
+    Missing {
+        /// All of it.
         missing: Vec<ObjectKey>,
     },
     /// There is a later revision than the one that was expected; nothing was written.
@@ -165,9 +166,12 @@ async fn apply(tx: &mut PgConnection, prepared: &Prepared) -> Result<Applied, Er
     }
     let in_force = load_in_force(tx, prepared).await?;
     let plan = plan_change(prepared, &in_force);
+    if !plan.missing.is_empty() {
+        return Ok(Applied::Missing { missing: plan.missing });
+    }
     let count = plan.puts.len() + plan.deletes.len();
     if count == 0 {
-        return Ok(Applied::Unchanged { revision: latest, missing: plan.missing });
+        return Ok(Applied::Unchanged { revision: latest });
     }
     let revision = next(latest)?;
     let operation = OperationId::new(Uuid::now_v7());
@@ -190,7 +194,7 @@ async fn apply(tx: &mut PgConnection, prepared: &Prepared) -> Result<Applied, Er
     outbox.write(tx).await?;
     let put = plan.puts.iter().map(|(_, key, _)| (*key).clone()).collect();
     let deleted = plan.deletes.iter().map(|(_, key)| (*key).clone()).collect();
-    Ok(Applied::Changed { revision, operation, put, deleted, missing: plan.missing })
+    Ok(Applied::Changed { revision, operation, put, deleted })
 }
 
 type InForceRow = (Uuid, String, String, String, Option<serde_json::Value>, Option<Vec<u8>>);

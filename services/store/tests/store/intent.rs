@@ -18,7 +18,7 @@ async fn a_change_makes_one_revision_and_the_same_again_makes_none() {
     let Applied::Changed { revision, operation, put, .. } = fleet.put(objects.clone()).await else { panic!("changes") };
     assert_eq!((revision, put.len()), (Revision::from_raw(1), 2));
     let events = fleet.server.sql("SELECT count(*) FROM events");
-    assert_eq!(fleet.put(objects).await, Applied::Unchanged { revision, missing: Vec::new() });
+    assert_eq!(fleet.put(objects).await, Applied::Unchanged { revision });
     assert_eq!(fleet.server.sql("SELECT count(*) FROM events"), events);
     let found = fleet.operators.load_operation(operation).await.expect("reads").expect("is there");
     assert_eq!((found.revision, found.changes, found.state), (revision, 2, OperationState::Accepted));
@@ -36,16 +36,13 @@ async fn every_past_revision_is_read_as_it_was() {
     };
     fleet.put(vec![mk_namespace("a", "x"), group.clone()]).await;
     fleet.put(vec![mk_namespace("a", "y"), mk_namespace("b", "y")]).await;
-    let deletion = IntentChange {
-        verb: OperationVerb::Delete,
-        deletes: vec![group.key(), mk_namespace("z", "z").key()],
-        ..mk_change(Vec::new())
-    };
-    let Applied::Changed { deleted, missing, .. } = fleet.operators.apply_intent(deletion).await.expect("applies")
-    else {
-        panic!("changes")
-    };
-    assert_eq!((deleted, missing), (vec![group.key()], vec![mk_namespace("z", "z").key()]));
+    let deletion = |deletes| IntentChange { verb: OperationVerb::Delete, deletes, ..mk_change(Vec::new()) };
+    let nowhere = mk_namespace("z", "z").key();
+    let refused = fleet.operators.apply_intent(deletion(vec![group.key(), nowhere.clone()])).await;
+    assert_eq!(refused.expect("is answered"), Applied::Missing { missing: vec![nowhere] });
+    let applied = fleet.operators.apply_intent(deletion(vec![group.key()])).await.expect("applies");
+    let Applied::Changed { deleted, .. } = applied else { panic!("changes") };
+    assert_eq!(deleted, vec![group.key()]);
     let at = async |n| fleet.renderer.load_intent(Some(Revision::from_raw(n))).await.expect("loads").1.objects;
     let (first, second, third) = (at(1).await, at(2).await, at(3).await);
     assert_eq!(first.get(&group.key()), Some(&group.spec));
@@ -103,7 +100,9 @@ async fn revisions_of_many_writers_are_dense() {
             let change = mk_change(vec![mk_namespace(&format!("n{n}"), "x")]);
             match operators.apply_intent(change).await.expect("applies") {
                 Applied::Changed { revision, .. } => revision.raw(),
-                other @ (Applied::Unchanged { .. } | Applied::Moved { .. }) => panic!("{other:?}"),
+                other @ (Applied::Unchanged { .. } | Applied::Moved { .. } | Applied::Missing { .. }) => {
+                    panic!("{other:?}")
+                }
             }
         }
     };
