@@ -258,6 +258,11 @@ impl<K: Kernel, S: Store> Engine<K, S> {
         self.kernel.has_moved()
     }
 
+    /// Somebody wrote to the table and it is not read now: nothing is proven until the next read.
+    pub fn doubt(&mut self) {
+        self.unproven = true;
+    }
+
     /// Changes what is kept open whatever was rendered; the version stays.
     ///
     /// # Errors

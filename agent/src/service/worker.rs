@@ -248,7 +248,11 @@ impl Thread {
         match self.engine.has_moved() {
             // The change was our own and has been read back.
             Ok(false) => {}
-            Ok(true) if self.war.is_on() => tracing::debug!(pid, process = name, "ruleset is contended"),
+            Ok(true) if self.war.is_on() => {
+                // Not read until the slow tick: nothing is known of it until then.
+                self.engine.doubt();
+                tracing::debug!(pid, process = name, "ruleset is contended");
+            }
             Ok(true) => {
                 tracing::warn!(pid, process = name, "another process changed the ruleset");
                 self.verify();

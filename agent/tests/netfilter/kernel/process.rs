@@ -99,6 +99,28 @@ fn what_another_process_changes_is_repaired_at_once_and_counted() {
 }
 
 #[test]
+fn a_table_that_another_process_fights_for_is_not_called_proven_until_it_was_read_again() {
+    let host = Host::new(&policy("enforced", &peers(3, 0)));
+    host.start();
+    for round in 1..=6 {
+        host.namespace.run(|| load_nft("delete table inet holdfast"));
+        host.wait_until("it is repaired", || {
+            let status = host.status();
+            status["policy"]["drifts"] == round && status["policy"]["proven"] == true
+        });
+    }
+    assert_eq!(host.status()["policy"]["contended"], true);
+    host.namespace.run(|| load_nft("delete table inet holdfast"));
+    host.wait_until("it is doubted", || host.status()["policy"]["proven"] == false);
+    assert!(!host.ask(&["healthcheck"]).status.success());
+    // A change is put into force from whatever is there, and read.
+    host.write_policy(&policy("enforced", &peers(4, 0)));
+    host.signal(Signal::SIGHUP);
+    host.wait_until("the change is proven", || host.status()["policy"]["proven"] == true);
+    assert_eq!(held(&host).map(|held| held.0), Some(4));
+}
+
+#[test]
 fn a_crash_at_any_moment_leaves_the_old_policy_or_the_new_one_and_the_next_start_knows_which() {
     let host = Host::new(&policy("enforced", &peers(2_000, 0)));
     host.start();
