@@ -8,18 +8,15 @@ use std::collections::HashMap;
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use axum::Router;
 use holdfast_identity::tls::{Admission, ServerTls};
 use holdfast_model::ids::AuthorityId;
+use holdfast_runtime::accept::{DoorLimits, Entrance, Permits, serve_http};
 use holdfast_runtime::{Chain, Tasks};
 use holdfast_wire::echo::{ECHO_BYTES, MAGIC, TLS_HANDSHAKE};
-use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::server::TlsStream;
 
 use super::context::Context;
@@ -40,12 +37,11 @@ pub(super) struct Door {
 impl Door {
     /// Lets connections in until the end is asked for, then asks every agent to leave.
     pub(super) async fn run(self: Arc<Self>, listener: TcpListener) {
-        let handshakes = Arc::new(Semaphore::new(HANDSHAKES_MAX));
-        let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        let limits = DoorLimits { handshakes_max: HANDSHAKES_MAX, connections_max: CONNECTIONS_MAX };
+        let entrance = Entrance::new(listener, limits);
         loop {
-            let admitted = self.tasks.shutdown().unless_asked(admit(&listener, &connections, &handshakes)).await;
-            let Some(admitted) = admitted else { break };
-            let Some((stream, address, permits)) = admitted else { continue };
+            let Some(admitted) = self.tasks.shutdown().unless_asked(entrance.next()).await else { break };
+            let (stream, address, permits) = admitted;
             let Some(source) = self.sources.enter(address.ip()) else {
                 tracing::debug!(%address, "too many handshakes from one address");
                 metrics::counter!("holdfast_gateway_refused_connections_total", "reason" => "source").increment(1);
@@ -57,14 +53,11 @@ impl Door {
                 Ok::<_, Infallible>(())
             });
         }
-        drop(listener);
+        drop(entrance);
         self.context.registry.drain(DRAIN_SPREAD_MS);
     }
 
     async fn connection(self: Arc<Self>, stream: TcpStream, address: SocketAddr, permits: Permits, source: Source) {
-        if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "no TCP_NODELAY");
-        }
         let first = match first_byte(&stream).await {
             Some(first) => first,
             None => return tracing::debug!(%address, "a connection said nothing"),
@@ -89,48 +82,8 @@ impl Door {
     }
 
     async fn http(&self, stream: TlsStream<TcpStream>, address: SocketAddr, admission: Admission) {
-        let service = TowerToHyperService::new(self.http.clone());
-        let service = hyper::service::service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
-            request.extensions_mut().insert(admission.clone());
-            hyper::service::Service::call(&service, request)
-        });
-        let mut builder = hyper::server::conn::http1::Builder::new();
-        builder.timer(TokioTimer::new()).header_read_timeout(SHORT_TIMEOUT);
-        let mut serving = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), service));
-        let ended = tokio::select! {
-            ended = serving.as_mut() => ended,
-            () = self.tasks.shutdown().asked() => {
-                serving.as_mut().graceful_shutdown();
-                serving.await
-            }
-        };
-        if let Err(error) = ended {
-            tracing::debug!(%address, error = %Chain(&error), "a connection broke");
-        }
-    }
-}
-
-struct Permits {
-    connection: OwnedSemaphorePermit,
-    handshake: OwnedSemaphorePermit,
-}
-
-/// The next connection, once there is room for it.
-async fn admit(
-    listener: &TcpListener,
-    connections: &Arc<Semaphore>,
-    handshakes: &Arc<Semaphore>,
-) -> Option<(TcpStream, SocketAddr, Permits)> {
-    let connection = Arc::clone(connections).acquire_owned().await.ok()?;
-    let handshake = Arc::clone(handshakes).acquire_owned().await.ok()?;
-    match listener.accept().await {
-        Ok((stream, address)) => Some((stream, address, Permits { connection, handshake })),
-        Err(error) => {
-            // Out of descriptors, most likely: accepting at once again would only spin.
-            tracing::warn!(%error, "a connection could not be accepted");
-            tokio::time::sleep(Duration::from_millis(100)).await;
-            None
-        }
+        let draining = self.tasks.shutdown().asked();
+        serve_http(stream, address, self.http.clone(), admission, SHORT_TIMEOUT, draining).await;
     }
 }
 
