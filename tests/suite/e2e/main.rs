@@ -3,4 +3,5 @@
 //! - One plane serves one story: its parts build on each other, and starting a fleet is most of the cost.
 
 mod fleet;
+mod packets;
 mod remains;

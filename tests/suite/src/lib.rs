@@ -6,3 +6,4 @@
 pub mod nats;
 pub mod plane;
 pub mod services;
+pub mod traffic;
