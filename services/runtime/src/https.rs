@@ -48,6 +48,7 @@ pub async fn serve_https(
             note_panic(ended);
         }
         let (stream, address, permits) = tokio::select! {
+            biased;
             () = shutdown.cancelled() => break,
             admitted = entrance.next() => admitted,
         };

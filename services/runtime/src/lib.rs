@@ -8,6 +8,7 @@
 
 pub mod accept;
 pub mod admin;
+pub mod body;
 pub mod chain;
 pub mod config;
 pub mod exit;

@@ -4,10 +4,9 @@
 //! - An echo is answered before any TLS, byte for byte and once: an agent proves by it that its policy lets packets through.
 //! - On shutdown nobody is let in any more and every agent is told its own moment to leave.
 
-use std::collections::HashMap;
 use std::convert::Infallible;
-use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::net::SocketAddr;
+use std::sync::Arc;
 
 use axum::Router;
 use holdfast_identity::tls::{Admission, ServerTls};
@@ -31,25 +30,23 @@ pub(super) struct Door {
     pub(super) tls: Arc<ServerTls>,
     pub(super) http: Router,
     pub(super) tasks: Tasks,
-    pub(super) sources: Sources,
 }
 
 impl Door {
     /// Lets connections in until the end is asked for, then asks every agent to leave.
     pub(super) async fn run(self: Arc<Self>, listener: TcpListener) {
-        let limits = DoorLimits { handshakes_max: HANDSHAKES_MAX, connections_max: CONNECTIONS_MAX };
+        let limits = DoorLimits {
+            handshakes_max: HANDSHAKES_MAX,
+            handshakes_per_source_max: HANDSHAKES_PER_SOURCE_MAX,
+            connections_max: CONNECTIONS_MAX,
+        };
         let entrance = Entrance::new(listener, limits);
         loop {
             let Some(admitted) = self.tasks.shutdown().unless_asked(entrance.next()).await else { break };
             let (stream, address, permits) = admitted;
-            let Some(source) = self.sources.enter(address.ip()) else {
-                tracing::debug!(%address, "too many handshakes from one address");
-                metrics::counter!("holdfast_gateway_refused_connections_total", "reason" => "source").increment(1);
-                continue;
-            };
             let door = Arc::clone(&self);
             self.tasks.spawn("agent connection", async move {
-                door.connection(stream, address, permits, source).await;
+                door.connection(stream, address, permits).await;
                 Ok::<_, Infallible>(())
             });
         }
@@ -57,7 +54,7 @@ impl Door {
         self.context.registry.drain(DRAIN_SPREAD_MS);
     }
 
-    async fn connection(self: Arc<Self>, stream: TcpStream, address: SocketAddr, permits: Permits, source: Source) {
+    async fn connection(self: Arc<Self>, stream: TcpStream, address: SocketAddr, permits: Permits) {
         let first = match first_byte(&stream).await {
             Some(first) => first,
             None => return tracing::debug!(%address, "a connection said nothing"),
@@ -71,7 +68,6 @@ impl Door {
         };
         let Permits { connection: _open, handshake } = permits;
         drop(handshake);
-        drop(source);
         match Admission::of(stream.get_ref().1, self.authority) {
             Ok(Admission::Session(peer)) => session::serve(Arc::clone(&self.context), stream, peer).await,
             Ok(admission @ (Admission::HttpHost(_) | Admission::HttpAnonymous)) => {
@@ -114,64 +110,5 @@ async fn echo(mut stream: TcpStream, address: SocketAddr, first: u8) {
         Ok(Ok(())) => metrics::counter!("holdfast_gateway_echoes_total").increment(1),
         Ok(Err(error)) => tracing::debug!(%address, %error, "an echo broke"),
         Err(_elapsed) => tracing::debug!(%address, "an echo took too long"),
-    }
-}
-
-/// Handshakes under way, by address.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Sources {
-    counts: Arc<Mutex<HashMap<IpAddr, usize>>>,
-}
-
-/// One handshake under way.
-#[derive(Debug)]
-pub(super) struct Source {
-    sources: Sources,
-    address: IpAddr,
-}
-
-impl Sources {
-    fn counts(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
-        // Nothing that can panic runs under this lock.
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Counts one more, unless there are too many.
-    pub(super) fn enter(&self, address: IpAddr) -> Option<Source> {
-        let mut counts = self.counts();
-        let count = counts.entry(address).or_default();
-        if *count >= HANDSHAKES_PER_SOURCE_MAX {
-            return None;
-        }
-        *count += 1;
-        Some(Source { sources: self.clone(), address })
-    }
-}
-
-impl Drop for Source {
-    fn drop(&mut self) {
-        let mut counts = self.sources.counts();
-        if let Some(count) = counts.get_mut(&self.address) {
-            *count -= 1;
-            if *count == 0 {
-                counts.remove(&self.address);
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn one_address_has_its_own_cap_and_leaves_no_trace() {
-        let sources = Sources::default();
-        let (one, other) = (IpAddr::from([127, 0, 0, 1]), IpAddr::from([127, 0, 0, 2]));
-        let held: Vec<_> = std::iter::from_fn(|| sources.enter(one)).take(10_000).collect();
-        assert_eq!(held.len(), HANDSHAKES_PER_SOURCE_MAX);
-        assert!(sources.enter(other).is_some());
-        drop(held);
-        assert!(sources.counts().is_empty());
     }
 }

@@ -34,7 +34,9 @@ use holdfast_store::token::TokenHash;
 use holdfast_wire::code::RefusalCode;
 use holdfast_wire::decode;
 use holdfast_wire::echo::{ECHO_BYTES, MAGIC};
-use holdfast_wire::enrol::{ENROL_PATH, EnrolRequest, EnrolResponse, Problem, RENEW_PATH, RenewRequest, TokenText};
+use holdfast_wire::enrol::{
+    ENROL_BYTES_MAX, ENROL_PATH, EnrolRequest, EnrolResponse, Problem, RENEW_PATH, RenewRequest, TokenText,
+};
 use holdfast_wire::frame::Deframer;
 use holdfast_wire::limits::FRAME_BYTES_MAX;
 use holdfast_wire::message::{Hello, Inventory, SignatureBytes};
@@ -283,6 +285,10 @@ async fn a_bad_enrolment_is_a_typed_problem_and_costs_no_use_of_the_token() {
     }
     let problem = estate.refused(&client, ENROL_PATH, &"no object", 400).await;
     assert_eq!(problem.code, "malformed");
+    let problem = estate.refused(&client, ENROL_PATH, &"x".repeat(ENROL_BYTES_MAX + 1), 413).await;
+    assert_eq!(problem.code, "body-too-large");
+    let problem = estate.refused(&client, "/agent/v1/nothing", &good, 404).await;
+    assert_eq!(problem.code, "not-found");
     assert_eq!(estate.post(&client, ENROL_PATH, &good).await.status, 200, "the token is still good");
 }
 
