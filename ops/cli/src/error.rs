@@ -278,8 +278,7 @@ fn end_of(problem: &Problem) -> End {
             | ProblemType::InvalidCursor
             | ProblemType::InvalidRequest
             | ProblemType::MethodNotAllowed
-            | ProblemType::OutcomeUnknown
-            | ProblemType::RequestTimeout,
+            | ProblemType::OutcomeUnknown,
         ) => End::Failed,
         // A type of a newer API: its status tells enough.
         None => match problem.status {

@@ -2,6 +2,6 @@
 //!
 //! - One plane serves one story: its parts build on each other, and starting a fleet is most of the cost.
 
+mod compose;
 mod fleet;
-mod packets;
 mod remains;
