@@ -9,6 +9,7 @@
 HOLDFAST_PACKAGES=(
     build-essential pkg-config libmnl-dev libnftnl-dev # the agent's netlink
     nftables iproute2                                  # hosts of the lab, and a second opinion on rulesets
+    iptables conntrack                                 # what lives beside us on hosts
     postgresql nats-server openssl                     # the authority, the oldest NATS that we promise, test certificates
     python3-pip git shellcheck                         # the current NATS, the list of files, these scripts
 )

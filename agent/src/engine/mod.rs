@@ -79,7 +79,7 @@ pub enum Started {
     Completed,
     /// There was nothing to enforce; the kernel counts and drops nothing.
     Fresh,
-    /// The disk could not be used, and the kernel keeps the table that it has.
+    /// The disk gave nothing, and the kernel keeps the table that it has until something good is to be kept.
     LeftAlone,
 }
 
@@ -124,9 +124,13 @@ impl<K: Kernel, S: Store> Engine<K, S> {
     /// The kernel's or the disk's reason if the last good state could not be proven; what the kernel held stays.
     pub fn start(&mut self, loaded: Loaded) -> Result<Started, Cause> {
         match loaded {
-            Loaded::Missing => self.start_fresh(),
-            Loaded::Unusable if self.kernel.holds_table()? => Ok(Started::LeftAlone),
-            Loaded::Unusable => self.start_fresh(),
+            Loaded::Missing | Loaded::Unusable if !self.kernel.holds_table()? => self.start_fresh(),
+            Loaded::Missing if self.kernel.check(&self.open_table())?.is_none() => {
+                self.unproven = false;
+                Ok(Started::Fresh)
+            }
+            // Somebody's last good, though nobody knows whose: less than that is never enforced.
+            Loaded::Missing | Loaded::Unusable => Ok(Started::LeftAlone),
             Loaded::Found { good, candidate } => {
                 // Held before the kernel is asked: if it does not answer now, the repair knows what to bring back.
                 self.held = good.map(|entry| self.lay_out(entry));
@@ -221,7 +225,7 @@ impl<K: Kernel, S: Store> Engine<K, S> {
         let ruleset = match &self.held {
             Some(held) => &held.ruleset,
             None => {
-                open = layout(&Body::default(), &self.kept);
+                open = self.open_table();
                 &open
             }
         };
@@ -319,6 +323,11 @@ impl<K: Kernel, S: Store> Engine<K, S> {
     pub fn down(&mut self) -> Result<bool, Cause> {
         self.unproven = true;
         self.kernel.remove()
+    }
+
+    /// What a host enforces that was never told anything.
+    fn open_table(&self) -> Ruleset {
+        layout(&Body::default(), &self.kept)
     }
 
     fn lay_out(&self, entry: Entry) -> Held {

@@ -44,6 +44,25 @@ fn a_kernel_that_differs_after_the_commit_fails_the_update_and_gets_the_last_goo
 }
 
 #[test]
+fn a_disk_that_gives_nothing_never_opens_a_table_that_enforces() {
+    for loaded in [Loaded::Missing, Loaded::Unusable] {
+        let world = World::new();
+        world.engine().apply(&whole(1, &isolated(true)));
+        let enforced = world.kernel_holds();
+        let mut engine = Engine::new(FakeKernel(world.clone()), FakeStore(world.clone()), Kept::default());
+        assert_eq!(engine.start(loaded).expect("starts"), Started::LeftAlone);
+        assert!(!engine.is_proven() && world.kernel_holds() == enforced);
+        assert_eq!(engine.repair().expect("reads"), None);
+        assert_eq!(world.kernel_holds(), enforced, "nobody knows what else should be there");
+    }
+    let world = World::new();
+    drop(world.engine());
+    let mut again = Engine::new(FakeKernel(world.clone()), FakeStore(world), Kept::default());
+    assert_eq!(again.start(Loaded::Missing).expect("starts"), Started::Fresh);
+    assert!(again.is_proven(), "its own open table is known");
+}
+
+#[test]
 fn a_kernel_that_refuses_keeps_what_it_has_and_later_steps_are_not_reached() {
     let world = World::new();
     let mut engine = world.engine();

@@ -9,7 +9,7 @@
 use super::batch;
 use super::link::{Answer, Error, Link};
 use super::owner::{OWNED, PERSIST, TableOwner};
-use super::{jitter, read};
+use super::{jitter, read, tracking};
 use crate::engine::{Attempt, Cause, Depth, Kernel};
 use crate::plan::{
     Difference, Edits, Members, Observed, ObservedRule, Placed, Ruleset, Span, compare, compare_chain, edits_between,
@@ -41,6 +41,11 @@ enum Sent {
         /// What the kernel said.
         error: Option<Error>,
     },
+}
+
+/// Whether a ruleset has a hook that drops what nothing lets through.
+fn drops(ruleset: &Ruleset) -> bool {
+    ruleset.chains.iter().any(|chain| chain.drops)
 }
 
 /// nf_tables in this thread's network namespace.
@@ -75,6 +80,9 @@ impl Netfilter {
         if edits.is_empty() {
             return if by_key { Ok(Attempt::Holds) } else { self.settle(Some(base), target, None) };
         }
+        if drops(target) && !drops(base) {
+            self.tell_tracking();
+        }
         match self.commit(&edits, target, depth, generation)? {
             Sent::Refused(error) => Ok(Attempt::Refused(error.into())),
             Sent::Committed { generation, is_alone, error } => {
@@ -98,6 +106,10 @@ impl Netfilter {
         if edits.is_empty() {
             return self.settle(base, target, None);
         }
+        let is_first = observed.is_none();
+        if is_first || drops(target) && !observed.as_ref().is_some_and(Observed::drops) {
+            self.tell_tracking();
+        }
         let sent = match self.commit(&edits, target, Depth::Whole, generation)? {
             Sent::Refused(error) if is_edit && !matches!(error, Error::Stale) => {
                 tracing::warn!(%error, "the table cannot be edited and is replaced");
@@ -107,7 +119,25 @@ impl Netfilter {
         };
         match sent {
             Sent::Refused(error) => Ok(Attempt::Refused(error.into())),
-            Sent::Committed { error, .. } => self.settle(base, target, error),
+            Sent::Committed { error, .. } => {
+                if is_first {
+                    // Tracking sees packets only from now on, and what began since it was told it took up in the middle.
+                    self.tell_tracking();
+                }
+                self.settle(base, target, error)
+            }
+        }
+    }
+
+    /// Tells connection tracking of what it did not see begin. Without it policies are enforced all the same, so a failure is said and no more.
+    fn tell_tracking(&mut self) {
+        match tracking::tell(&mut self.link) {
+            Ok(told) => {
+                tracing::debug!(new = told.new, turned = told.turned, "connection tracking knows all open connections")
+            }
+            Err(error) => {
+                tracing::warn!(%error, "connections older than the table may be taken for opened from the other end")
+            }
         }
     }
 

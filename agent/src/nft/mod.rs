@@ -3,6 +3,7 @@
 //! - One socket, kept open, on one thread; one datagram per batch, whatever its size.
 //! - An errno or an acknowledgement never decides what was committed: a read-back does, bracketed by the generation id.
 //! - Nothing of any other table is named in any message.
+//! - Connection tracking is told of TCP connections that are older than the table (`tracking.rs`); nothing else of it is touched.
 //!
 //! It decides nothing about policies: what to hold comes from [`crate::plan`], what to do about a difference from [`crate::engine`].
 #![expect(unsafe_code, reason = "libnftnl's setters and netlink's socket options are C; every block says why it holds")]
@@ -17,6 +18,8 @@ mod kernel;
 mod link;
 mod owner;
 mod read;
+mod sockets;
+mod tracking;
 mod watch;
 
 pub use kernel::Netfilter;

@@ -61,6 +61,14 @@ pub struct Observed {
     pub sets: Vec<ObservedSet>,
 }
 
+impl Observed {
+    /// Whether a hook drops what nothing lets through.
+    #[must_use]
+    pub fn drops(&self) -> bool {
+        self.chains.iter().any(|chain| chain.hook.as_ref().is_some_and(|(_, _, drops, _)| *drops))
+    }
+}
+
 /// The first thing in which the kernel differs from the plan.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Difference {

@@ -278,7 +278,8 @@ fn end_of(problem: &Problem) -> End {
             | ProblemType::InvalidCursor
             | ProblemType::InvalidRequest
             | ProblemType::MethodNotAllowed
-            | ProblemType::OutcomeUnknown,
+            | ProblemType::OutcomeUnknown
+            | ProblemType::RequestTimeout,
         ) => End::Failed,
         // A type of a newer API: its status tells enough.
         None => match problem.status {

@@ -76,6 +76,8 @@ problem_types! {
     NotRendered, "not-rendered", 409, "Nothing was rendered yet";
     /// The connection to Postgres was lost while committing: the change was made or it was not.
     OutcomeUnknown, "outcome-unknown", 503, "It is not known whether the change was made";
+    /// The body of the request came too slowly.
+    RequestTimeout, "request-timeout", 408, "The request came too slowly";
     /// The plan is not the one that would be carried out now.
     StalePlan, "stale-plan", 409, "The plan is no longer the one that would be carried out";
     /// There is a later revision than the one that was expected.

@@ -6,7 +6,9 @@
 //!
 //! It knows nothing of hosts, policies, databases or brokers.
 
+pub mod accept;
 pub mod admin;
+pub mod body;
 pub mod chain;
 pub mod config;
 pub mod exit;
@@ -15,6 +17,7 @@ pub mod https;
 pub mod log;
 pub mod metrics;
 pub mod process;
+pub mod service;
 pub mod shutdown;
 pub mod tasks;
 

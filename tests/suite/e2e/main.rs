@@ -4,4 +4,5 @@
 
 mod compose;
 mod fleet;
+mod packets;
 mod remains;

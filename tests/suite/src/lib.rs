@@ -7,3 +7,4 @@ pub mod containers;
 pub mod nats;
 pub mod plane;
 pub mod services;
+pub mod traffic;

@@ -1,14 +1,23 @@
 //! The whole of Holdfast on this machine, as `ops/up` starts it: real servers, services and agents, in a folder of its own.
 //!
 //! - Each value has a plane of its own; it is taken down and wiped when it goes, also when the test panics.
+//! - However a test used it, its tables must be what its events say in the end: no test can forget to ask.
 //! - Needs root and the release binaries, which `./ops/test` builds before.
 
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::thread;
+use std::time::{Duration, Instant};
 
+use holdfast_lab::record::Record;
 use serde_json::Value;
+
+use crate::traffic::Places;
+
+/// How long the last events may take to be numbered.
+const NUMBERED_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A running plane.
 #[derive(Debug)]
@@ -43,10 +52,74 @@ impl Plane {
         assert!(output.status.success(), "ops/down: {}", String::from_utf8_lossy(&output.stderr));
     }
 
-    /// Ends all of it; nothing stays.
+    /// Ends every process; the hosts stay with what their kernels hold, and so does the data.
+    pub fn down_but_for_hosts(&self) {
+        let output = self.script("down").arg("--keep-hosts").output().expect("ops/down can be run");
+        assert!(output.status.success(), "ops/down --keep-hosts: {}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    /// Asks whether its tables are what its events say, and ends all of it; nothing stays.
+    ///
+    /// # Panics
+    /// When they are not, after everything is gone.
     pub fn wipe(&self) {
+        let rebuilt = self.rebuild_check();
+        self.remove();
+        assert_eq!(rebuilt, Ok(()), "holdfast rebuild --check");
+    }
+
+    fn remove(&self) {
         let output = self.script("down").arg("--wipe").output().expect("ops/down can be run");
         assert!(output.status.success(), "ops/down --wipe: {}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    /// Whether the tables are what the events say, once all events are numbered; else what was said.
+    fn rebuild_check(&self) -> Result<(), String> {
+        let deadline = Instant::now() + NUMBERED_TIMEOUT;
+        loop {
+            let output = self.holdfast(&["rebuild", "--check", "-o", "json"]);
+            let report = serde_json::from_slice::<Value>(&output.stdout).unwrap_or_default();
+            if output.status.success() && report["clean"] == true && report["unnumbered"] == 0 {
+                return Ok(());
+            }
+            let waits = report["clean"] == true && report["unnumbered"].as_u64().is_some_and(|count| count > 0);
+            if !waits || Instant::now() > deadline {
+                return Err(format!("{report}\n{}", String::from_utf8_lossy(&output.stderr)));
+            }
+            thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    /// Puts every host into a mode, by the documents of the estate, and waits until all are proven in it.
+    pub fn set_mode(&self, mode: &str) {
+        let mut command = self.script("lib/set-mode");
+        let output = command.arg(mode).env("HOLDFAST_LAB", self.folder().join("lab")).output();
+        let output = output.expect("ops/lib/set-mode can be run");
+        assert!(output.status.success(), "set-mode {mode}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    /// The hosts of the plane and what is around them, for packets.
+    #[must_use]
+    pub fn places(&self) -> Places {
+        Places::new(self.record())
+    }
+
+    /// Our table in the kernel of a host, with handles and counters.
+    #[must_use]
+    pub fn table(&self, host: &str) -> Value {
+        let output = self.lab(&["exec", host, "--", "nft", "-j", "list", "table", "inet", "holdfast"]);
+        assert!(output.status.success(), "{host}: {}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).expect("nft prints JSON")
+    }
+
+    /// The names of all hosts.
+    #[must_use]
+    pub fn hosts(&self) -> Vec<String> {
+        self.record().hosts.into_iter().map(|host| host.name).collect()
+    }
+
+    fn record(&self) -> Record {
+        Record::load(&self.folder().join("lab")).unwrap_or_else(|error| panic!("the plane has a lab: {error}"))
     }
 
     /// The folder of the plane.
@@ -149,7 +222,12 @@ impl fmt::Display for Complaint {
 
 impl Drop for Plane {
     fn drop(&mut self) {
-        if self.folder().join("plane.env").exists() {
+        if !self.folder().join("plane.env").exists() {
+            return;
+        }
+        if thread::panicking() {
+            self.remove();
+        } else {
             self.wipe();
         }
     }

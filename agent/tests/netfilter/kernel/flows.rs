@@ -12,7 +12,7 @@ use holdfast_model::policy::{Body, Chain, Mode, Peers};
 
 use crate::support::bodies::{allow, deny, set, set_key, tcp, udp};
 use crate::support::namespace::Namespace;
-use crate::support::{load_nft, output_of};
+use crate::support::output_of;
 
 pub(super) const HOST: &str = "10.77.0.1";
 pub(super) const KEPT_PEER: &str = "10.77.0.2";
@@ -57,7 +57,7 @@ impl Applied {
         Self::with_uplinks(namespace, body, &[])
     }
 
-    fn with_uplinks(namespace: Namespace, body: &Body, uplinks: &[&str]) -> Self {
+    pub(super) fn with_uplinks(namespace: Namespace, body: &Body, uplinks: &[&str]) -> Self {
         let kept = Kept { uplinks: uplinks.iter().map(|name| (*name).to_owned()).collect(), ..Kept::default() };
         let ruleset = layout(body, &kept);
         let (namespace, target) = (Arc::new(namespace), ruleset.clone());
@@ -99,7 +99,7 @@ impl Applied {
     }
 
     /// Packets that a rule of a chain counted.
-    fn counted(&self, chain: &'static str, id: &'static str) -> u64 {
+    pub(super) fn counted(&self, chain: &'static str, id: &'static str) -> u64 {
         self.namespace.run(move || {
             KERNEL.with_borrow_mut(|kernel| {
                 let rules = kernel.as_mut().unwrap().rules().unwrap();
@@ -109,16 +109,16 @@ impl Applied {
     }
 }
 
-/// An open TCP connection, both ends.
-struct Tcp(TcpStream, TcpStream);
+/// An open TCP connection, both ends: the client's and the server's.
+pub(super) struct Tcp(pub(super) TcpStream, pub(super) TcpStream);
 
 impl Tcp {
-    fn open(server: &Namespace, client: &Namespace, from: &'static str, to: SocketAddr) -> Option<Self> {
+    pub(super) fn open(server: &Namespace, client: &Namespace, from: &'static str, to: SocketAddr) -> Option<Self> {
         Self::open_by(server, client, to, from, to)
     }
 
     /// One that is asked for at another address than the one that listens.
-    fn open_by(
+    pub(super) fn open_by(
         server: &Namespace,
         client: &Namespace,
         listens: SocketAddr,
@@ -135,13 +135,13 @@ impl Tcp {
     }
 
     /// Whether a byte goes from the client to the server, and from the server to the client.
-    fn passes(&mut self) -> (bool, bool) {
+    pub(super) fn passes(&mut self) -> (bool, bool) {
         let Self(client, server) = self;
         (passes(client, server), passes(server, client))
     }
 }
 
-fn passes(from: &mut TcpStream, to: &mut TcpStream) -> bool {
+pub(super) fn passes(from: &mut TcpStream, to: &mut TcpStream) -> bool {
     from.write_all(b"x").unwrap();
     match to.read(&mut [0; 1]) {
         Ok(read) => read == 1,
@@ -151,7 +151,7 @@ fn passes(from: &mut TcpStream, to: &mut TcpStream) -> bool {
 }
 
 /// Connects from a given address.
-fn connect(from: &str, to: SocketAddr) -> std::io::Result<TcpStream> {
+pub(super) fn connect(from: &str, to: SocketAddr) -> std::io::Result<TcpStream> {
     let socket = socket2::Socket::new(socket2::Domain::for_address(to), socket2::Type::STREAM, None)?;
     socket.bind(&SocketAddr::new(from.parse().unwrap(), 0).into())?;
     socket.connect_timeout(&to.into(), WAIT)?;
@@ -163,7 +163,7 @@ pub(super) fn host_port(port: u16) -> SocketAddr {
 }
 
 /// Whether a datagram from `client` arrives at `server` and its answer comes back.
-fn udp_passes(server: &UdpSocket, client: &UdpSocket) -> (bool, bool) {
+pub(super) fn udp_passes(server: &UdpSocket, client: &UdpSocket) -> (bool, bool) {
     let mut bytes = [0; 8];
     client.send(b"ask").unwrap();
     let asked = server.recv_from(&mut bytes);
@@ -287,39 +287,4 @@ fn path_errors_and_neighbours_pass_an_isolated_host() {
         assert_eq!(error, ErrorKind::ConnectionRefused, "{to}");
     }
     drop(far);
-}
-
-#[test]
-fn a_published_port_obeys_ingress_by_the_port_that_was_asked_for_and_a_container_obeys_egress() {
-    let (host, far) = world();
-    let container = host.container();
-    far.run(|| output_of("ip", &["route", "add", "10.88.0.0/24", "via", HOST]));
-    host.run(|| {
-        load_nft(
-            "table ip nat {
-              chain pre { type nat hook prerouting priority -100; tcp dport { 8080, 8081 } dnat to 10.88.0.2:80; }
-              chain post { type nat hook postrouting priority 100; oifname \"eth0\" masquerade; }
-            }",
-        );
-    });
-    let published = |peers: &[&str]| {
-        let rules = vec![allow(1, tcp(&[(8080, 8080)]), Peers::Set(set_key(1)))];
-        let egress = vec![allow(2, tcp(&[(9090, 9090)]), Peers::Set(set_key(1)))];
-        body(Mode::Enforced, isolated(rules), isolated(egress), peers)
-    };
-    let host = Applied::with_uplinks(host, &published(&[KEPT_PEER]), &["eth0"]);
-    let behind: SocketAddr = "10.88.0.2:80".parse().unwrap();
-    let through = |port| Tcp::open_by(&container, &far, behind, KEPT_PEER, host_port(port));
-    let mut open = through(8080).expect("published and allowed");
-    assert_eq!(open.passes(), (true, true));
-    assert!(through(8081).is_none(), "published, but not allowed");
-    assert!(Tcp::open(&container, &far, KEPT_PEER, behind).is_none(), "the container's own port is not allowed");
-    let out = |port| SocketAddr::new(KEPT_PEER.parse().unwrap(), port);
-    let mut outward = Tcp::open(&far, &container, "10.88.0.2", out(9090)).expect("egress allows it");
-    assert_eq!(outward.passes(), (true, true));
-    assert!(Tcp::open(&far, &container, "10.88.0.2", out(9091)).is_none());
-
-    host.change(&published(&[CUT_PEER]));
-
-    assert_eq!((open.passes(), outward.passes()), ((false, false), (false, false)));
 }

@@ -6,6 +6,7 @@ mod edit;
 mod flows;
 #[cfg(feature = "test-hooks")]
 mod hook;
+mod hosts;
 mod others;
 mod process;
 mod session;

@@ -156,6 +156,21 @@ fn a_start_before_anything_else_restores_the_last_good_in_an_empty_namespace() {
 }
 
 #[test]
+fn a_ledger_that_is_gone_opens_nothing_that_the_kernel_still_enforces() {
+    let host = Host::new(&policy("enforced", &peers(3, 0)));
+    host.start();
+    host.end(Signal::SIGKILL);
+    std::fs::remove_file(host.ledger()).unwrap();
+    host.write_policy("no policy at all");
+    host.spawn();
+    assert_eq!(host.ended(), Some(1), "without disk and file there is nothing to run with");
+    assert_eq!(held(&host).map(|held| held.0), Some(3));
+    host.write_policy(&policy("enforced", &peers(4, 0)));
+    host.start();
+    assert_eq!((host.applied_version(), held(&host).map(|held| held.0)), (Some(1), Some(4)));
+}
+
+#[test]
 fn a_damaged_ledger_loads_nothing_is_told_and_the_table_in_the_kernel_stays() {
     let host = Host::new(&policy("enforced", &peers(3, 0)));
     host.start();

@@ -3,11 +3,14 @@
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use nix::sched::{CloneFlags, unshare};
 use nix::unistd::{Pid, gettid};
 
 use super::output_of;
+
+const PATIENCE: Duration = Duration::from_secs(5);
 
 type Work = Box<dyn FnOnce() + Send>;
 
@@ -39,37 +42,77 @@ impl Namespace {
     /// Two, joined by a cable: `10.77.0.1` and `fd77::1` in the first, `.2` and `::2` in the second; interface `eth0`.
     pub(crate) fn pair() -> (Self, Self) {
         let (first, second) = (Self::new(), Self::new());
-        first.run(|| output_of("ip", &["link", "add", "eth0", "type", "veth", "peer", "name", "far0"]));
-        let path = format!("/proc/{}/task/{}/ns/net", std::process::id(), second.tid);
-        first.run(move || output_of("ip", &["link", "set", "far0", "netns", &path]));
-        second.run(|| output_of("ip", &["link", "set", "far0", "name", "eth0"]));
-        for (namespace, v4, v6) in [(&first, "10.77.0.1/24", "fd77::1/64"), (&second, "10.77.0.2/24", "fd77::2/64")] {
-            namespace.run(move || {
-                output_of("ip", &["address", "add", v4, "dev", "eth0"]);
-                output_of("ip", &["address", "add", v6, "dev", "eth0", "nodad"]);
-                output_of("ip", &["link", "set", "eth0", "up"]);
-            });
-        }
+        first.cable("eth0", &second, "eth0");
+        first.address("eth0", &["10.77.0.1/24", "fd77::1/64"]);
+        second.address("eth0", &["10.77.0.2/24", "fd77::2/64"]);
+        first.wait_for("eth0");
+        second.wait_for("eth0");
         (first, second)
     }
 
-    /// One more behind this one, as a container is: `10.88.0.2`, which this one forwards for.
+    /// One more behind this one, as a container is: `10.88.0.2` and `fd88::2`, which this one forwards for.
     pub(crate) fn container(&self) -> Self {
         let inner = Self::new();
-        let path = format!("/proc/{}/task/{}/ns/net", std::process::id(), inner.tid);
-        self.run(move || {
-            output_of("ip", &["link", "add", "inside0", "type", "veth", "peer", "name", "far0"]);
-            output_of("ip", &["link", "set", "far0", "netns", &path]);
-            output_of("ip", &["address", "add", "10.88.0.1/24", "dev", "inside0"]);
-            output_of("ip", &["link", "set", "inside0", "up"]);
-            std::fs::write("/proc/sys/net/ipv4/ip_forward", "1").expect("root may forward");
-        });
-        inner.run(|| {
-            output_of("ip", &["address", "add", "10.88.0.2/24", "dev", "far0"]);
-            output_of("ip", &["link", "set", "far0", "up"]);
-            output_of("ip", &["route", "add", "default", "via", "10.88.0.1"]);
-        });
+        self.cable("inside0", &inner, "eth0");
+        self.address("inside0", &["10.88.0.1/24", "fd88::1/64"]);
+        self.forward();
+        inner.address("eth0", &["10.88.0.2/24", "fd88::2/64"]);
+        self.wait_for("inside0");
+        inner.wait_for("eth0");
+        inner.route("default", "10.88.0.1");
+        inner.route("default", "fd88::1");
         inner
+    }
+
+    /// A cable to another one: an interface on each side, both down.
+    pub(crate) fn cable(&self, near: &str, far: &Self, far_name: &str) {
+        let path = format!("/proc/{}/task/{}/ns/net", std::process::id(), far.tid);
+        let (near, far_name) = (near.to_owned(), far_name.to_owned());
+        self.run(move || {
+            let pair = ["link", "add", &near, "type", "veth", "peer", "name", &far_name, "netns", &path];
+            output_of("ip", &pair)
+        });
+    }
+
+    /// Gives an interface addresses and puts it up; nobody else on its cable has them, so none is waited for.
+    pub(crate) fn address(&self, interface: &'static str, addresses: &'static [&'static str]) {
+        self.run(move || {
+            let detection = format!("/proc/sys/net/ipv6/conf/{interface}/accept_dad");
+            std::fs::write(detection, "0").expect("root may say how addresses are found");
+            for address in addresses {
+                output_of("ip", &["address", "add", address, "dev", interface]);
+            }
+            output_of("ip", &["link", "set", interface, "up"]);
+        });
+    }
+
+    /// Waits until an interface carries packets: the kernel sees a moment late that both ends of a cable are up, and then settles its addresses.
+    pub(crate) fn wait_for(&self, interface: &'static str) {
+        self.run(move || {
+            let deadline = Instant::now() + PATIENCE;
+            let is_ready = || {
+                let shown = output_of("ip", &["address", "show", "dev", interface]);
+                shown.contains("state UP") && shown.contains("inet6 fe80:") && !shown.contains("tentative")
+            };
+            while !is_ready() {
+                assert!(Instant::now() < deadline, "{interface} is not up within {PATIENCE:?}");
+            }
+        });
+    }
+
+    /// A route by a next hop.
+    pub(crate) fn route(&self, to: &'static str, by: &'static str) {
+        let family = if by.contains(':') { "-6" } else { "-4" };
+        self.run(move || output_of("ip", &[family, "route", "add", to, "via", by]));
+    }
+
+    /// Makes it a router of both families.
+    pub(crate) fn forward(&self) {
+        self.run(|| {
+            for switch in ["ipv4/ip_forward", "ipv6/conf/all/forwarding"] {
+                std::fs::write(format!("/proc/sys/net/{switch}"), "1").expect("root may forward");
+            }
+        });
     }
 
     /// Runs something inside and waits for it.

@@ -29,6 +29,15 @@ pub enum FindError {
         #[source]
         source: io::Error,
     },
+    /// A file whose name says JSON is none.
+    #[error("{} is not JSON", .path.display())]
+    Json {
+        /// The path.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: serde_json::Error,
+    },
     /// A folder without estates.
     #[error("there is no estate in {}", .0.display())]
     None(PathBuf),
@@ -55,7 +64,7 @@ pub enum Case {
 /// The files of the estates that a path names.
 ///
 /// # Errors
-/// [`FindError::Read`], [`FindError::None`].
+/// [`FindError::Read`], [`FindError::Json`], [`FindError::None`].
 pub fn find(path: &Path) -> Result<Vec<PathBuf>, FindError> {
     let read = |source| FindError::Read { path: path.to_owned(), source };
     if fs::metadata(path).map_err(read)?.is_file() {
@@ -94,8 +103,12 @@ fn is_estate(path: &Path) -> Result<bool, FindError> {
         format: String,
     }
     let text = read_text(path)?;
-    let head = serde_json::from_str::<Head>(&text).ok();
-    Ok(head.is_some_and(|head| head.format == ESTATE_FORMAT || head.format == CHURN_FORMAT))
+    match serde_json::from_str::<Head>(&text) {
+        Ok(head) => Ok(head.format == ESTATE_FORMAT || head.format == CHURN_FORMAT),
+        // JSON of another kind, such as an index.
+        Err(error) if error.is_data() => Ok(false),
+        Err(source) => Err(FindError::Json { path: path.to_owned(), source }),
+    }
 }
 
 fn read_text(path: &Path) -> Result<String, FindError> {
@@ -125,4 +138,23 @@ pub fn load(path: &Path) -> Result<Case, FindError> {
         })
     };
     case.map_err(|source| FindError::Estate { path: path.to_owned(), source: Box::new(source) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_gives_its_estates_passes_over_other_json_and_refuses_what_is_no_json() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).expect("is written");
+        write("index.json", "[1, 2]");
+        write("notes.txt", "{");
+        assert!(matches!(find(folder.path()), Err(FindError::None(_))));
+        write("one.json", &format!("{{\"format\": \"{ESTATE_FORMAT}\"}}"));
+        assert_eq!(find(folder.path()).expect("one estate").len(), 1);
+        write("two.json", &format!("{{\"format\": \"{ESTATE_FORMAT}\", \"hosts\": ["));
+        let refused = find(folder.path()).expect_err("a truncated file is no other file").to_string();
+        assert!(refused.ends_with("two.json is not JSON"), "{refused}");
+    }
 }

@@ -6,8 +6,8 @@
 
 use std::sync::Arc;
 
-use axum::body::Bytes;
-use axum::extract::{DefaultBodyLimit, State};
+use axum::body::Body;
+use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
@@ -19,6 +19,7 @@ use holdfast_identity::tls::Admission;
 use holdfast_identity::{KeyRequest, Token, TokenKind, VerifyingKey};
 use holdfast_model::ids::EventId;
 use holdfast_runtime::Chain;
+use holdfast_runtime::body::{BodyError, PacedBody};
 use holdfast_store::request::{RequestAnswer, TokenRefusal};
 use holdfast_store::token::TokenHash;
 use holdfast_wire::enrol::{
@@ -46,8 +47,16 @@ pub(super) struct Enrolment<S> {
 /// Why a call is refused.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub(super) enum Refusal {
+    #[error("this door has no such path; it has {ENROL_PATH} and {RENEW_PATH}")]
+    NoPath,
+    #[error("this path takes POST only")]
+    Method,
     #[error("the body is not what this call takes: {0}")]
     Body(String),
+    #[error("the body of this call has at most {ENROL_BYTES_MAX} bytes")]
+    BodyTooLarge,
+    #[error("the body comes too slowly")]
+    BodySlow,
     #[error("`{field}` is not what this call takes: {reason}")]
     Field { field: &'static str, reason: String },
     #[error("the token is malformed")]
@@ -75,6 +84,10 @@ pub(super) enum Refusal {
 impl Refusal {
     fn code(&self) -> (StatusCode, &str, &'static str) {
         match self {
+            Self::NoPath => (StatusCode::NOT_FOUND, "not-found", "There is no such path"),
+            Self::Method => (StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", "The path has no such method"),
+            Self::BodyTooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "body-too-large", "The body is too large"),
+            Self::BodySlow => (StatusCode::REQUEST_TIMEOUT, "request-timeout", "The request came too slowly"),
             Self::Body(_) => (StatusCode::BAD_REQUEST, "malformed", "The request cannot be read"),
             Self::Field { .. } => (StatusCode::UNPROCESSABLE_ENTITY, "bad-field", "A field is not usable"),
             Self::TokenMalformed => (StatusCode::UNAUTHORIZED, "token-malformed", "The token is no token"),
@@ -120,12 +133,13 @@ pub(super) fn router<S: AgentsStore>(enrolment: Arc<Enrolment<S>>) -> Router {
     Router::new()
         .route(ENROL_PATH, post(enrol::<S>))
         .route(RENEW_PATH, post(renew::<S>))
-        .layer(DefaultBodyLimit::max(ENROL_BYTES_MAX))
+        .method_not_allowed_fallback(async || Refusal::Method)
+        .fallback(async || Refusal::NoPath)
         .with_state(enrolment)
 }
 
-async fn enrol<S: AgentsStore>(State(at): State<Arc<Enrolment<S>>>, body: Bytes) -> Result<Response, Refusal> {
-    let request: EnrolRequest = read(&body)?;
+async fn enrol<S: AgentsStore>(State(at): State<Arc<Enrolment<S>>>, body: Body) -> Result<Response, Refusal> {
+    let request: EnrolRequest = read(body).await?;
     let token = Token::parse(TokenKind::Enrol, &request.token.0).map_err(|_| Refusal::TokenMalformed)?;
     let field = |field, reason: &dyn std::fmt::Display| Refusal::Field { field, reason: reason.to_string() };
     if request.hostname.len() > HOSTNAME_BYTES_MAX || request.kernel.len() > KERNEL_BYTES_MAX {
@@ -173,13 +187,13 @@ async fn enrol<S: AgentsStore>(State(at): State<Arc<Enrolment<S>>>, body: Bytes)
 async fn renew<S: AgentsStore>(
     State(at): State<Arc<Enrolment<S>>>,
     Extension(admission): Extension<Admission>,
-    body: Bytes,
+    body: Body,
 ) -> Result<Response, Refusal> {
     let peer = match admission {
         Admission::HttpHost(peer) => peer,
         Admission::HttpAnonymous | Admission::Session(_) => return Err(Refusal::NoCertificate),
     };
-    let request: RenewRequest = read(&body)?;
+    let request: RenewRequest = read(body).await?;
     let csr = checked_csr(&request.csr)?;
     if !at.answers.has_room() {
         return Err(Refusal::Busy);
@@ -206,10 +220,23 @@ impl<S: AgentsStore> Enrolment<S> {
     }
 }
 
-fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
+async fn read<T: DeserializeOwned>(body: Body) -> Result<T, Refusal> {
+    let mut body = PacedBody::new(body);
+    if !body.read_to(ENROL_BYTES_MAX).await? {
+        return Err(Refusal::BodyTooLarge);
+    }
     // The position and the expectation, never the text: it may hold a token.
-    serde_json::from_slice(body)
+    serde_json::from_slice(&body.into_bytes())
         .map_err(|error| Refusal::Body(format!("line {}, column {}", error.line(), error.column())))
+}
+
+impl From<BodyError> for Refusal {
+    fn from(error: BodyError) -> Self {
+        match error {
+            BodyError::Slow => Self::BodySlow,
+            BodyError::Broken => Self::Body(error.to_string()),
+        }
+    }
 }
 
 fn checked_csr(text: &str) -> Result<Vec<u8>, Refusal> {

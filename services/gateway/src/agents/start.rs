@@ -18,7 +18,7 @@ use super::answers::Answers;
 use super::batch::Asker;
 use super::compare;
 use super::context::Context;
-use super::door::{Door, Sources};
+use super::door::Door;
 use super::enrol::{self, Enrolment};
 use super::hooks::Hooks;
 use super::lease;
@@ -119,7 +119,6 @@ pub fn start<S: AgentsStore>(
         tls: config.tls,
         http: enrol::router(Arc::new(enrolment)),
         tasks: tasks.clone(),
-        sources: Sources::default(),
     });
     tasks.critical("agents door", async move {
         door.run(listener).await;

@@ -34,7 +34,9 @@ use holdfast_store::token::TokenHash;
 use holdfast_wire::code::RefusalCode;
 use holdfast_wire::decode;
 use holdfast_wire::echo::{ECHO_BYTES, MAGIC};
-use holdfast_wire::enrol::{ENROL_PATH, EnrolRequest, EnrolResponse, Problem, RENEW_PATH, RenewRequest, TokenText};
+use holdfast_wire::enrol::{
+    ENROL_BYTES_MAX, ENROL_PATH, EnrolRequest, EnrolResponse, Problem, RENEW_PATH, RenewRequest, TokenText,
+};
 use holdfast_wire::frame::Deframer;
 use holdfast_wire::limits::FRAME_BYTES_MAX;
 use holdfast_wire::message::{Hello, Inventory, SignatureBytes};
@@ -52,6 +54,8 @@ use uuid::Uuid;
 use super::memory::Memory;
 use super::{AgentsDoor, DoorConfig, Hooks, start};
 
+#[cfg(feature = "test-hooks")]
+mod hook;
 mod postgres;
 
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -281,6 +285,10 @@ async fn a_bad_enrolment_is_a_typed_problem_and_costs_no_use_of_the_token() {
     }
     let problem = estate.refused(&client, ENROL_PATH, &"no object", 400).await;
     assert_eq!(problem.code, "malformed");
+    let problem = estate.refused(&client, ENROL_PATH, &"x".repeat(ENROL_BYTES_MAX + 1), 413).await;
+    assert_eq!(problem.code, "body-too-large");
+    let problem = estate.refused(&client, "/agent/v1/nothing", &good, 404).await;
+    assert_eq!(problem.code, "not-found");
     assert_eq!(estate.post(&client, ENROL_PATH, &good).await.status, 200, "the token is still good");
 }
 
@@ -298,34 +306,6 @@ async fn shutdown_asks_every_agent_to_leave_and_records_each_goodbye() {
     finished.unwrap();
     let closed = |seen: &Seen| *seen == Seen::Closed(CloseReason::Drained);
     assert_eq!(count(&memory.facts(), closed), 2, "{:?}", memory.facts());
-}
-
-#[cfg(feature = "test-hooks")]
-#[tokio::test]
-async fn an_altered_body_and_a_swapped_host_are_refused_by_the_agent() {
-    let hosts = [1, 2, 3].map(mk_host);
-    let hooks = Hooks { altered: vec![hosts[0]], swapped: vec![(hosts[1], hosts[2])] };
-    let estate = Estate::start_with(hooks).await;
-    let enrolled: Vec<Host> = (1..=3).map(|n| estate.enrol(n)).collect();
-    enrolled.iter().for_each(|host| _ = estate.memory.publish(host.id, &mk_body(0..5)));
-    for (host, reason) in enrolled.into_iter().zip([
-        holdfast_model::condition::Reason::WrongDigest,
-        holdfast_model::condition::Reason::BadSignature,
-        holdfast_model::condition::Reason::BadSignature,
-    ]) {
-        let mut agent = estate.connect(host.clone()).await;
-        let refused = |fact: &&Fact| {
-            matches!(&fact.seen, Seen::Outcome(report)
-                if report.outcome.host == host.id
-                    && report.outcome.component == Component::Policy
-                    && report.reason == reason)
-        };
-        tokio::select! {
-            _ = estate.facts_until(|facts| facts.iter().filter(refused).count() == 2) => {}
-            () = agent.until(|_| false) => {}
-        }
-        assert_eq!(agent.policy, Body::default(), "nothing of it was applied");
-    }
 }
 
 /// A door on loopback with its authority.

@@ -12,6 +12,7 @@ use axum::response::{IntoResponse, Response};
 use holdfast_api::problem::ProblemType;
 use holdfast_events::{Actor, NamespaceScope, Role};
 use holdfast_identity::{Token, TokenKind};
+use holdfast_model::intent::{Kind, ObjectKey};
 use holdfast_model::name::Name;
 use holdfast_store::token::{ApiGrant, TokenHash};
 
@@ -83,15 +84,29 @@ impl Caller {
         Err(Refusal::new(ProblemType::NotAllowed, text))
     }
 
+    /// Refuses a change of this object. The labels of a namespace are what all others go by: they need a token for all.
+    pub(crate) fn may_change(&self, act: Act, key: &ObjectKey) -> Result<(), Refusal> {
+        self.may_in(act, &key.namespace)?;
+        if key.kind == Kind::Namespace && !self.reaches_all() {
+            let text =
+                format!("other namespaces go by the labels of {key}: changing it needs a token for all namespaces");
+            return Err(Refusal::new(ProblemType::NotAllowed, text));
+        }
+        Ok(())
+    }
+
+    /// Whether the token is for all namespaces.
+    pub(crate) const fn reaches_all(&self) -> bool {
+        matches!(self.grant.namespaces, NamespaceScope::All)
+    }
+
     /// Refuses what the role does not allow, or not everywhere.
     pub(crate) fn may_everywhere(&self, act: Act) -> Result<(), Refusal> {
         self.may(act)?;
-        match self.grant.namespaces {
-            NamespaceScope::All => Ok(()),
-            NamespaceScope::Of(_) => {
-                Err(Refusal::new(ProblemType::NotAllowed, "this needs a token for all namespaces"))
-            }
+        if self.reaches_all() {
+            return Ok(());
         }
+        Err(Refusal::new(ProblemType::NotAllowed, "this needs a token for all namespaces"))
     }
 }
 
@@ -148,6 +163,20 @@ mod tests {
     fn mk_caller(role: Role, namespaces: NamespaceScope) -> Caller {
         let token = ApiTokenId::new(Uuid::from_u128(1));
         Caller { grant: ApiGrant { token, name: "t".to_owned(), role, namespaces } }
+    }
+
+    #[test]
+    fn a_token_of_one_namespace_changes_what_is_in_it_and_not_its_labels() {
+        let key = |kind, namespace: &str| {
+            let namespace: Name = namespace.parse().expect("a name");
+            ObjectKey { kind, name: namespace.clone(), namespace }
+        };
+        let scoped = mk_caller(Role::Editor, NamespaceScope::Of(["edge".parse().expect("a name")].into()));
+        assert!(scoped.may_change(Act::Edit, &key(Kind::Policy, "edge")).is_ok());
+        assert!(scoped.may_change(Act::Edit, &key(Kind::Policy, "core")).is_err());
+        assert!(scoped.may_change(Act::Edit, &key(Kind::Namespace, "edge")).is_err());
+        let all = mk_caller(Role::Editor, NamespaceScope::All);
+        assert!(all.may_change(Act::Edit, &key(Kind::Namespace, "edge")).is_ok());
     }
 
     #[test]

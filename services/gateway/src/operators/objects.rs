@@ -56,7 +56,11 @@ pub(crate) async fn apply(
         verb: OperationVerb::Apply,
         puts: wanted.puts.clone(),
         deletes: Vec::new(),
-        prune: if wanted.pruned.is_empty() { Prune::Nothing } else { Prune::Namespaces(wanted.pruned.clone()) },
+        prune: match (wanted.pruned.is_empty(), wanted.prunes_namespaces) {
+            (true, _) => Prune::Nothing,
+            (false, true) => Prune::Namespaces(wanted.pruned.clone()),
+            (false, false) => Prune::InsideNamespaces(wanted.pruned.clone()),
+        },
         expected: expected.map(Revision::from_raw),
     };
     let applied = door.store.apply_intent(change).await?;
@@ -203,7 +207,7 @@ async fn take_out(
     keys: BTreeSet<ObjectKey>,
     expected: Option<u64>,
 ) -> Result<ApplyResponse, Refusal> {
-    keys.iter().try_for_each(|key| caller.may_in(Act::Edit, &key.namespace))?;
+    keys.iter().try_for_each(|key| caller.may_change(Act::Edit, key))?;
     let base = door.intent.current().await?;
     let change = IntentChange {
         actor: caller.actor(),

@@ -14,7 +14,7 @@ use holdfast_api::problem::{Problem, ProblemType};
 use holdfast_documents::Source;
 use holdfast_model::digest::Digest;
 use holdfast_model::ids::HostId;
-use holdfast_model::intent::{Object, ObjectKey};
+use holdfast_model::intent::{Kind, Object, ObjectKey};
 use holdfast_model::name::Name;
 use holdfast_model::numbers::Revision;
 use holdfast_render::{Affected, Edit, Index, render_hosts};
@@ -32,6 +32,8 @@ pub(crate) struct Wanted {
     pub(crate) puts: Vec<Object>,
     /// The namespaces of which everything else goes.
     pub(crate) pruned: BTreeSet<Name>,
+    /// Whether the Namespace objects go with it.
+    pub(crate) prunes_namespaces: bool,
 }
 
 impl Wanted {
@@ -41,8 +43,10 @@ impl Wanted {
         let sources: Vec<Source> = request.sources.into_iter().map(source).collect();
         let puts = holdfast_documents::read(&sources).map_err(|faults| Refusal::documents(&faults))?;
         let namespaces: BTreeSet<Name> = puts.iter().map(|object| object.namespace.clone()).collect();
-        namespaces.iter().try_for_each(|namespace| caller.may_in(act, namespace))?;
-        Ok(Self { puts, pruned: if request.prune { namespaces } else { BTreeSet::new() } })
+        // A plan writes nothing; what it may be asked is what its change would need.
+        puts.iter().try_for_each(|object| caller.may_change(act, &object.key()))?;
+        let pruned = if request.prune { namespaces } else { BTreeSet::new() };
+        Ok(Self { puts, pruned, prunes_namespaces: caller.reaches_all() })
     }
 
     /// What becomes of every object that is named or pruned, against one snapshot.
@@ -54,7 +58,9 @@ impl Wanted {
         };
         let mut changes: BTreeMap<ObjectKey, Change> =
             self.puts.iter().map(|object| (object.key(), of(object))).collect();
-        let pruned = base.intent.objects.keys().filter(|key| self.pruned.contains(&key.namespace));
+        let pruned = base.intent.objects.keys().filter(|key| {
+            self.pruned.contains(&key.namespace) && (self.prunes_namespaces || key.kind != Kind::Namespace)
+        });
         for key in pruned {
             changes.entry(key.clone()).or_insert(Change::Deleted);
         }
@@ -204,6 +210,11 @@ mod tests {
         holdfast_documents::read(&[Source { name: "t".to_owned(), text: text.to_owned() }]).expect("reads")
     }
 
+    fn mk_wanted(puts: Vec<Object>, pruned: &[&str]) -> Wanted {
+        let pruned = pruned.iter().map(|name| name.parse().expect("a name")).collect();
+        Wanted { puts, pruned, prunes_namespaces: true }
+    }
+
     fn mk_snapshot(documents: &str) -> Snapshot {
         let mut intent = Intent::default();
         mk_objects(documents).into_iter().for_each(|object| intent.put(object));
@@ -228,7 +239,7 @@ mod tests {
 
     #[test]
     fn only_hosts_whose_policy_would_change_are_in_a_plan_with_what_changes() {
-        let wanted = Wanted { puts: mk_objects(WEB), pruned: BTreeSet::new() };
+        let wanted = mk_wanted(mk_objects(WEB), &[]);
         let plan = plan(&mk_snapshot(""), &wanted);
         let [(_, host)] = plan.hosts.as_slice() else { panic!("{:?}", plan.hosts) };
         assert_eq!((host.name.as_str(), plan.hosts_unchanged), ("db", 1));
@@ -240,10 +251,10 @@ mod tests {
     #[test]
     fn what_is_as_asked_for_is_unchanged_and_pruning_takes_the_rest_of_its_namespaces() {
         let base = mk_snapshot(WEB);
-        let same = plan(&base, &Wanted { puts: mk_objects(WEB), pruned: BTreeSet::new() });
+        let same = plan(&base, &mk_wanted(mk_objects(WEB), &[]));
         assert!(same.hosts.is_empty() && same.objects.values().all(|change| *change == Change::Unchanged));
         let host = mk_objects(WEB).pop().expect("two objects");
-        let pruned = plan(&base, &Wanted { puts: vec![host], pruned: [Name::default_namespace()].into() });
+        let pruned = plan(&base, &mk_wanted(vec![host], &["default"]));
         let deleted: Vec<String> = pruned
             .objects
             .iter()
@@ -255,8 +266,24 @@ mod tests {
     }
 
     #[test]
+    fn a_token_of_one_namespace_prunes_inside_it_and_leaves_its_labels() {
+        let namespace =
+            "apiVersion: holdfast.dev/v1\nkind: Namespace\nmetadata: {name: default}\nspec: {labels: {a: b}}\n---\n";
+        let base = mk_snapshot(&format!("{namespace}{WEB}"));
+        let host = mk_objects(WEB).pop().expect("two objects");
+        let inside = Wanted { prunes_namespaces: false, ..mk_wanted(vec![host], &["default"]) };
+        let gone = |wanted: &Wanted| {
+            let changes = wanted.changes(&base);
+            let deleted = changes.iter().filter(|(_, change)| **change == Change::Deleted);
+            deleted.map(|(key, _)| key.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(gone(&inside), ["Policy/default/p"]);
+        assert_eq!(gone(&Wanted { prunes_namespaces: true, ..inside }).len(), 2);
+    }
+
+    #[test]
     fn the_digest_names_the_base_too() {
-        let wanted = Wanted { puts: mk_objects(WEB), pruned: BTreeSet::new() };
+        let wanted = mk_wanted(mk_objects(WEB), &[]);
         let (one, mut later) = (mk_snapshot(""), mk_snapshot(""));
         later.revision = Revision::from_raw(8);
         assert_ne!(plan(&one, &wanted).digest, plan(&later, &wanted).digest);

@@ -4,7 +4,9 @@ use axum::extract::{FromRequest, FromRequestParts, Query, Request};
 use axum::http::request::Parts;
 use holdfast_api::object::{APPLY_BODY_BYTES_MAX, BODY_BYTES_MAX};
 use holdfast_api::problem::ProblemType;
+use holdfast_runtime::body::{BodyError, PacedBody};
 use serde::de::DeserializeOwned;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -17,17 +19,22 @@ pub(crate) const WAIT_MAX: Duration = Duration::from_secs(60);
 /// A JSON body of ordinary size.
 pub(crate) struct Body<T>(pub(crate) T);
 
-/// A JSON body that may hold documents. A bounded number of them is in memory at once, for as long as this lives.
+/// A JSON body that may hold documents. A bounded number of large ones is in memory at once, for as long as this lives.
 pub(crate) struct LargeBody<T> {
     pub(crate) value: T,
-    pub(crate) permit: OwnedSemaphorePermit,
+    /// Absent for one of ordinary size.
+    pub(crate) permit: Option<OwnedSemaphorePermit>,
 }
 
 impl<T: DeserializeOwned> FromRequest<Shared> for Body<T> {
     type Rejection = Refusal;
 
     async fn from_request(request: Request, _door: &Shared) -> Result<Self, Refusal> {
-        Ok(Self(read(request, BODY_BYTES_MAX).await?))
+        let mut body = opened(request, BODY_BYTES_MAX)?;
+        if !body.read_to(BODY_BYTES_MAX).await? {
+            return Err(too_large(BODY_BYTES_MAX));
+        }
+        Ok(Self(parsed(body)?))
     }
 }
 
@@ -35,27 +42,46 @@ impl<T: DeserializeOwned> FromRequest<Shared> for LargeBody<T> {
     type Rejection = Refusal;
 
     async fn from_request(request: Request, door: &Shared) -> Result<Self, Refusal> {
-        let permit = std::sync::Arc::clone(&door.large_bodies).try_acquire_owned();
+        let mut body = opened(request, APPLY_BODY_BYTES_MAX)?;
+        if body.read_to(BODY_BYTES_MAX).await? {
+            return Ok(Self { value: parsed(body)?, permit: None });
+        }
+        let permit = Arc::clone(&door.large_bodies).try_acquire_owned();
         let busy = |_| Refusal::new(ProblemType::Busy, "too many large requests are under way: try again in a moment");
         let permit = permit.map_err(busy)?;
-        Ok(Self { value: read(request, APPLY_BODY_BYTES_MAX).await?, permit })
+        if !body.read_to(APPLY_BODY_BYTES_MAX).await? {
+            return Err(too_large(APPLY_BODY_BYTES_MAX));
+        }
+        Ok(Self { value: parsed(body)?, permit: Some(permit) })
     }
 }
 
-async fn read<T: DeserializeOwned>(request: Request, bytes_max: usize) -> Result<T, Refusal> {
-    let too_large = || {
-        let text = format!("the body of this call has at most {bytes_max} bytes");
-        Refusal::new(ProblemType::BodyTooLarge, text)
-    };
+fn too_large(bytes_max: usize) -> Refusal {
+    Refusal::new(ProblemType::BodyTooLarge, format!("the body of this call has at most {bytes_max} bytes"))
+}
+
+/// The body, unless its head says that it is too large.
+fn opened(request: Request, bytes_max: usize) -> Result<PacedBody, Refusal> {
     let told = request.headers().get(axum::http::header::CONTENT_LENGTH);
     let told = told.and_then(|value| value.to_str().ok()).and_then(|text| text.parse::<usize>().ok());
     if told.is_some_and(|len| len > bytes_max) {
-        return Err(too_large());
+        return Err(too_large(bytes_max));
     }
-    // Beyond the limit it fails; a connection that broke fails too, and then nobody reads the answer.
-    let bytes = axum::body::to_bytes(request.into_body(), bytes_max).await.map_err(|_| too_large())?;
-    serde_json::from_slice(&bytes)
+    Ok(PacedBody::new(request.into_body()))
+}
+
+fn parsed<T: DeserializeOwned>(body: PacedBody) -> Result<T, Refusal> {
+    serde_json::from_slice(&body.into_bytes())
         .map_err(|error| Refusal::invalid("", "json", format!("the body is not understood: {error}")))
+}
+
+impl From<BodyError> for Refusal {
+    fn from(error: BodyError) -> Self {
+        match error {
+            BodyError::Slow => Self::new(ProblemType::RequestTimeout, error.to_string()),
+            BodyError::Broken => Self::invalid("", "body", error.to_string()),
+        }
+    }
 }
 
 /// A query, in which an unknown field is a fault.

@@ -46,6 +46,8 @@ pub enum Prune {
     Nothing,
     /// Everything in these namespaces that the change does not put.
     Namespaces(BTreeSet<Name>),
+    /// The same, but for the Namespace objects, whose labels other namespaces go by.
+    InsideNamespaces(BTreeSet<Name>),
 }
 
 /// What came of a change.
@@ -150,6 +152,10 @@ fn plan_change<'a>(prepared: &'a Prepared, in_force: &'a BTreeMap<ObjectKey, InF
         let pruned = match &prepared.change.prune {
             Prune::Nothing => false,
             Prune::Namespaces(names) => names.contains(&key.namespace) && !prepared.contents.contains_key(key),
+            Prune::InsideNamespaces(names) => {
+                let is_inside = key.kind != Kind::Namespace && names.contains(&key.namespace);
+                is_inside && !prepared.contents.contains_key(key)
+            }
         };
         if pruned || listed.contains(key) {
             plan.deletes.push((old.object, key));
@@ -204,7 +210,7 @@ async fn load_in_force(tx: &mut PgConnection, prepared: &Prepared) -> Result<BTr
     let named = || prepared.contents.keys().chain(&prepared.change.deletes);
     let pruned: Vec<&str> = match &prepared.change.prune {
         Prune::Nothing => Vec::new(),
-        Prune::Namespaces(names) => names.iter().map(Name::as_str).collect(),
+        Prune::Namespaces(names) | Prune::InsideNamespaces(names) => names.iter().map(Name::as_str).collect(),
     };
     let rows: Vec<InForceRow> = sqlx::query_as(
         "SELECT object_id, kind, namespace, name, spec, spec_digest FROM objects \
