@@ -2,13 +2,15 @@
 //!
 //! - Each publish names the stream's last sequence, so a second writer or a lost answer shows as a refusal, never as a gap or a double.
 //! - A window of publishes is under way at once. The first refusal or silence ends it; later ones of the window were stored only if the stream stood
-//!   exactly at their place, so nothing is out of order, but only [`EventLog::load_last`] says where the stream really ends.
+//!   exactly at their place. What else the stream then holds, and where it ends, only [`EventLog::load_tail`] says: a message of another hand takes
+//!   a place, and those behind it fit again.
 
 use std::time::Duration;
 
 use async_nats::jetstream::context::PublishErrorKind;
 use async_nats::jetstream::message::PublishMessage;
 use bytes::Bytes;
+use futures_util::{StreamExt as _, TryStreamExt as _};
 
 use crate::connect::Bus;
 use crate::error::{BusError, boxed};
@@ -16,6 +18,9 @@ use crate::streams::EVENTS_STREAM;
 
 /// How many publishes are under way at once: where the gain of a larger window ends (46–67 thousand a second, measured).
 const WINDOW: usize = 256;
+
+/// How many messages are asked for at once.
+const READS_AT_ONCE: usize = 32;
 
 /// An event to publish.
 #[derive(Clone, Debug)]
@@ -28,14 +33,8 @@ pub struct OutgoingEvent {
     pub payload: Bytes,
 }
 
-/// The last event that the stream holds.
-#[derive(Clone, Debug)]
-pub struct LastEvent {
-    /// Its place in the stream.
-    pub stream_sequence: u64,
-    /// Its bytes.
-    pub payload: Bytes,
-}
+/// How many messages [`EventLog::load_tail`] reads: all that can have come since the stream was last known to be whole, and as many before them.
+pub const TAIL_MAX: usize = 2 * WINDOW;
 
 /// How far a batch went.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -59,24 +58,23 @@ impl EventLog {
         Self { bus, last_sequence: None }
     }
 
-    /// Reads where the stream ends: its last event, or none if it is empty.
+    /// Reads how the stream ends: the bytes of its last [`TAIL_MAX`] messages or fewer, in their order. The writer goes on behind them.
     ///
     /// # Errors
     /// [`BusError::NoStream`] if it is not there, [`BusError::Request`] if the server does not say.
-    pub async fn load_last(&mut self) -> Result<Option<LastEvent>, BusError> {
+    pub async fn load_tail(&mut self) -> Result<Vec<Bytes>, BusError> {
         let info = self.bus.stream_info(EVENTS_STREAM).await?;
-        let stream_sequence = info.state.last_sequence;
-        let last = if info.state.messages == 0 {
-            None
-        } else {
-            let stream = self.bus.jetstream.get_stream_no_info(EVENTS_STREAM).await;
-            let stream = stream.map_err(|error| BusError::request("open a stream")(boxed(error)))?;
-            let message = stream.get_raw_message(stream_sequence).await;
-            let message = message.map_err(|error| BusError::request("read a message")(boxed(error)))?;
-            Some(LastEvent { stream_sequence, payload: message.payload })
-        };
-        self.last_sequence = Some(stream_sequence);
-        Ok(last)
+        let last = info.state.last_sequence;
+        let count = info.state.messages.min(TAIL_MAX as u64);
+        let stream = self.bus.jetstream.get_stream_no_info(EVENTS_STREAM).await;
+        let stream = &stream.map_err(|error| BusError::request("open a stream")(boxed(error)))?;
+        let reads = (last + 1 - count..=last).map(|sequence| async move {
+            let message = stream.get_raw_message(sequence).await;
+            message.map(|message| message.payload).map_err(|error| BusError::request("read a message")(boxed(error)))
+        });
+        let tail = futures_util::stream::iter(reads).buffered(READS_AT_ONCE).try_collect().await?;
+        self.last_sequence = Some(last);
+        Ok(tail)
     }
 
     /// Publishes events in their order, after the last that the stream was seen to hold.

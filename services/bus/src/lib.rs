@@ -17,7 +17,7 @@ mod streams;
 
 pub use connect::{Bus, BusConfig, Link};
 pub use error::BusError;
-pub use event_log::{EventLog, LastEvent, OutgoingEvent, Published};
+pub use event_log::{EventLog, OutgoingEvent, Published, TAIL_MAX};
 pub use event_reader::{EventReader, Incoming, ReadFrom};
 pub use hints::{HintListener, Wake};
 pub use streams::{EVENTS_STREAM, HINTS_STREAM};

@@ -54,13 +54,20 @@ fn events() -> Config {
 }
 
 impl Bus {
-    /// Makes the streams that are missing and checks those that are there. For the renderer alone.
+    /// Makes the stream of hints if it is missing and checks it if it is there. For the renderer alone.
     ///
     /// # Errors
     /// [`BusError::StreamDiffers`] names the first difference between the wanted and the echoed configuration; another server version or another
     /// hand made it.
-    pub async fn ensure_streams(&self) -> Result<(), BusError> {
-        self.ensure_stream(HINTS_STREAM, hints()).await?;
+    pub async fn ensure_hints(&self) -> Result<(), BusError> {
+        self.ensure_stream(HINTS_STREAM, hints()).await
+    }
+
+    /// The same for the stream of events.
+    ///
+    /// # Errors
+    /// As [`Bus::ensure_hints`].
+    pub async fn ensure_events(&self) -> Result<(), BusError> {
         self.ensure_stream(EVENTS_STREAM, events()).await
     }
 
@@ -85,14 +92,20 @@ impl Bus {
         Ok(found.cached_info().clone())
     }
 
-    /// Whether JetStream answers for both streams: what readiness means (the server's own health page is green without JetStream).
+    /// Whether JetStream answers for the stream of hints: what readiness means (the server's own health page is green without JetStream).
     ///
     /// # Errors
-    /// [`BusError`] if one of the streams is not there or does not answer.
-    pub async fn check_streams(&self) -> Result<(), BusError> {
-        self.stream_info(HINTS_STREAM).await?;
-        self.stream_info(EVENTS_STREAM).await?;
-        Ok(())
+    /// [`BusError`] if the stream is not there or does not answer.
+    pub async fn check_hints(&self) -> Result<(), BusError> {
+        self.stream_info(HINTS_STREAM).await.map(drop)
+    }
+
+    /// The same for the stream of events.
+    ///
+    /// # Errors
+    /// As [`Bus::check_hints`].
+    pub async fn check_events(&self) -> Result<(), BusError> {
+        self.stream_info(EVENTS_STREAM).await.map(drop)
     }
 }
 

@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use holdfast_bus::{Bus, BusConfig, BusError, HintListener, Wake};
@@ -20,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::config::RendererConfig;
-use crate::init::{DESIRED_KEY, RENDERER};
+use crate::init::{DESIRED_KEY, RENDERER, RENDERER_EVENTS};
 use crate::leader::{self, Means, Wakes};
 
 /// Who this is.
@@ -130,18 +131,18 @@ async fn means(config: &RendererConfig, admin: SocketAddr) -> Result<Means, Erro
     let identity = &config.identity;
     let credential = |source| Error::Credential { identity: identity.clone(), source };
     let roots = TrustRoots::load(&identity.join("ca.pem")).map_err(credential)?;
-    let client = Credential::load_named(identity, RENDERER).map_err(credential)?;
     let url = config.nats_url.clone().ok_or(Error::NoNats)?;
-    let bus = Bus::connect(BusConfig {
-        url,
-        name: "holdfast-renderer".to_owned(),
-        user: RENDERER.to_owned(),
-        tls: Some(mutual(&client, &roots)?),
-    })
-    .await?;
+    let connect = async |user: &str| {
+        let client = Credential::load_named(identity, user).map_err(credential)?;
+        let (name, user) = (user.replace('_', "-"), user.to_owned());
+        Ok::<_, Error>(
+            Bus::connect(BusConfig { url: url.clone(), name, user, tls: Some(mutual(&client, &roots)?) }).await?,
+        )
+    };
     Ok(Means {
         store: Store::connect_lazily(&StoreConfig::from_url(config.database_url.reveal(), "holdfast-renderer")?),
-        bus,
+        bus: connect(RENDERER).await?,
+        events: connect(RENDERER_EVENTS).await?,
         ca: Arc::new(Ca::load(identity)?),
         key: Arc::new(SigningKey::load(&identity.join(DESIRED_KEY))?),
         wakes: Arc::new(Wakes::default()),
@@ -181,6 +182,11 @@ fn listen(process: &Process, means: &Means, token: CancellationToken) {
     });
 }
 
+async fn check_bus(means: &Means) -> Result<(), BusError> {
+    means.bus.check_hints().await?;
+    means.events.check_events().await
+}
+
 async fn probe(means: Means, database: Check, bus: Check, token: CancellationToken) -> Result<(), Infallible> {
     let mut warned = false;
     while !token.is_cancelled() {
@@ -188,7 +194,10 @@ async fn probe(means: Means, database: Check, bus: Check, token: CancellationTok
             Ok(()) => database.ok(),
             Err(error) => database.fail(holdfast_runtime::Chain(&error).to_string()),
         }
-        match means.bus.check_streams().await {
+        match check_bus(&means).await {
+            Ok(()) if means.wakes.foreign.load(Ordering::Relaxed) => {
+                bus.fail("the event stream holds what this database never wrote");
+            }
             Ok(()) => bus.ok(),
             Err(error) => {
                 bus.fail(holdfast_runtime::Chain(&error).to_string());

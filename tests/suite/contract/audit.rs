@@ -34,9 +34,9 @@ async fn the_log_has_every_event_once_over_a_killed_server_and_a_stream_made_ane
     for version in NatsVersion::ALL {
         let mut server = NatsServer::start(version);
         let bus = mk_bus(&server).await;
-        bus.ensure_streams().await.expect("both are made");
+        bus.ensure_events().await.expect("it is made");
         let mut log = EventLog::new(bus.clone());
-        log.load_last().await.expect("the stream is there");
+        log.load_tail().await.expect("the stream is there");
         let folder = tempfile::tempdir().expect("a folder");
         let mut kept = Kept::start(&bus, folder.path());
 
@@ -51,7 +51,7 @@ async fn the_log_has_every_event_once_over_a_killed_server_and_a_stream_made_ane
         // The relay writes a lost stream again from its first event on.
         let raw = jetstream::new(async_nats::connect(server.url()).await.expect("it listens"));
         raw.delete_stream(EVENTS_STREAM).await.expect("it is there");
-        bus.ensure_streams().await.expect("it is made again");
+        bus.ensure_events().await.expect("it is made again");
         publish_from(&bus, &mut log, 1, 450).await;
         kept.reaches(450).await;
 
@@ -74,9 +74,9 @@ async fn the_log_has_every_event_once_over_a_killed_server_and_a_stream_made_ane
 async fn nothing_is_logged_past_a_hole_until_it_is_filled() {
     let server = NatsServer::start(NatsVersion::Current);
     let bus = mk_bus(&server).await;
-    bus.ensure_streams().await.expect("both are made");
+    bus.ensure_events().await.expect("it is made");
     let mut log = EventLog::new(bus.clone());
-    log.load_last().await.expect("the stream is there");
+    log.load_tail().await.expect("the stream is there");
     let folder = tempfile::tempdir().expect("a folder");
     let mut kept = Kept::start(&bus, folder.path());
 
@@ -89,7 +89,7 @@ async fn nothing_is_logged_past_a_hole_until_it_is_filled() {
 
     let raw = jetstream::new(async_nats::connect(server.url()).await.expect("it listens"));
     raw.delete_stream(EVENTS_STREAM).await.expect("it is there");
-    bus.ensure_streams().await.expect("it is made again");
+    bus.ensure_events().await.expect("it is made again");
     publish_from(&bus, &mut log, 1, 20).await;
     kept.reaches(20).await;
     assert_eq!(kept.health.borrow().missing, None);
@@ -101,9 +101,9 @@ async fn nothing_is_logged_past_a_hole_until_it_is_filled() {
 async fn the_door_reads_only_to_readers_and_what_it_hands_out_proves_itself() {
     let server = NatsServer::start(NatsVersion::Current);
     let bus = mk_bus(&server).await;
-    bus.ensure_streams().await.expect("both are made");
+    bus.ensure_events().await.expect("it is made");
     let mut log = EventLog::new(bus.clone());
-    log.load_last().await.expect("the stream is there");
+    log.load_tail().await.expect("the stream is there");
     let folder = tempfile::tempdir().expect("a folder");
     let mut kept = Kept::start(&bus, folder.path());
     log.publish(&mk_events(1..=25)).await.expect("published");
@@ -137,9 +137,9 @@ async fn the_door_reads_only_to_readers_and_what_it_hands_out_proves_itself() {
 async fn a_follower_gets_entries_as_they_come() {
     let server = NatsServer::start(NatsVersion::Current);
     let bus = mk_bus(&server).await;
-    bus.ensure_streams().await.expect("both are made");
+    bus.ensure_events().await.expect("it is made");
     let mut log = EventLog::new(bus.clone());
-    log.load_last().await.expect("the stream is there");
+    log.load_tail().await.expect("the stream is there");
     let folder = tempfile::tempdir().expect("a folder");
     let kept = Kept::start(&bus, folder.path());
     let door = OpenDoor::start(&kept, folder.path()).await;
@@ -249,9 +249,9 @@ impl OpenDoor {
 async fn publish_from(bus: &Bus, log: &mut EventLog, first: u64, last: u64) {
     let published = async {
         loop {
-            let Ok(()) = bus.ensure_streams().await else { continue };
-            let Ok(end) = log.load_last().await else { continue };
-            let done = end.map_or(first - 1, |end| place_of(&end.payload));
+            let Ok(()) = bus.ensure_events().await else { continue };
+            let Ok(end) = log.load_tail().await else { continue };
+            let done = end.last().map_or(first - 1, |payload| place_of(payload));
             if done == last {
                 return;
             }

@@ -3,5 +3,6 @@
 mod audit;
 mod bus;
 mod dev_services;
+mod nats_users;
 mod processes;
 mod renderer;

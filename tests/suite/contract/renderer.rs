@@ -1,6 +1,7 @@
 //! The renderer against a real Postgres and a real NATS server: from a request and a document to a signed state and a proven log.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use async_nats::jetstream;
@@ -98,7 +99,7 @@ async fn events_wait_for_an_absent_broker_and_a_deleted_stream_is_written_again(
     // The stream of hints went with the server's memory, and no listener can make another.
     plane.means.wakes.all();
     let made = async {
-        while plane.means.bus.check_streams().await.is_err() {
+        while plane.means.bus.check_hints().await.is_err() {
             tokio::task::yield_now().await
         }
     };
@@ -108,6 +109,30 @@ async fn events_wait_for_an_absent_broker_and_a_deleted_stream_is_written_again(
     raw.delete_stream(EVENTS_STREAM).await.expect("it is there");
     plane.apply(vec![mk_policy("isolate-db", "web")]).await;
     plane.audited().await;
+    let proven = plane.stop().await;
+    assert_eq!(proven.faults, []);
+}
+
+#[tokio::test]
+async fn a_message_of_another_hand_stops_the_relay_loudly_and_a_stream_made_anew_has_every_event() {
+    let mut plane = Plane::start(NatsVersion::Current).await;
+    let db = plane.enrol("db-1", "10.1.0.1", "db").await;
+    plane.audited().await;
+    let raw = jetstream::new(async_nats::connect(plane.nats.url()).await.expect("it listens"));
+    // In the place of the next event: what the relay publishes at once behind it would fit again.
+    let forged = raw.publish("holdfast.event.kind.forged", "forged".into()).await.expect("is sent");
+    forged.await.expect("is stored");
+    plane.apply(vec![mk_policy("isolate-db", "db")]).await;
+    plane.rendered(&[db], |states| version(states, db) == 2).await;
+    let noticed = async {
+        while !plane.means.wakes.foreign.load(Ordering::Relaxed) {
+            tokio::task::yield_now().await
+        }
+    };
+    timeout(DEADLINE, noticed).await.expect("it is noticed");
+    raw.delete_stream(EVENTS_STREAM).await.expect("it is there");
+    plane.audited().await;
+    assert!(!plane.means.wakes.foreign.load(Ordering::Relaxed));
     let proven = plane.stop().await;
     assert_eq!(proven.faults, []);
 }
@@ -140,6 +165,7 @@ impl Plane {
         let means = Means {
             store: postgres.store("holdfast_renderer"),
             bus: bus.clone(),
+            events: bus.clone(),
             ca: Arc::new(ca),
             key: Arc::clone(&key),
             wakes: Arc::new(Wakes::default()),

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::net::{TcpListener, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -34,6 +34,8 @@ pub struct NatsServer {
     port: u16,
     folder: tempfile::TempDir,
     child: Option<Child>,
+    /// The folder with its keys and configuration; without one it has neither TLS nor users.
+    keys: Option<PathBuf>,
 }
 
 impl NatsServer {
@@ -42,7 +44,23 @@ impl NatsServer {
     pub fn start(version: NatsVersion) -> Self {
         let port = free_port();
         let folder = tempfile::tempdir().expect("a folder for the store");
-        let mut server = Self { version, port, folder, child: None };
+        let mut server = Self { version, port, folder, child: None, keys: None };
+        server.resume();
+        server
+    }
+
+    /// Starts one with the configuration that `holdfast-renderer init` made in a folder.
+    #[must_use]
+    pub fn start_with(version: NatsVersion, keys: &Path) -> Self {
+        let folder = tempfile::tempdir().expect("a folder for the store");
+        let mut server = Self { version, port: free_port(), folder, child: None, keys: Some(keys.to_owned()) };
+        let store = server.folder.path().join("store");
+        let text = format!(
+            "listen: \"127.0.0.1:{}\"\njetstream {{ store_dir: \"{}\" }}\ninclude \"holdfast.conf\"\n",
+            server.port,
+            store.display()
+        );
+        std::fs::write(keys.join("server.conf"), text).expect("the folder is ours");
         server.resume();
         server
     }
@@ -64,14 +82,15 @@ impl NatsServer {
     /// Starts it again on the same port and store.
     pub fn resume(&mut self) {
         let log = std::fs::File::create(self.log()).expect("the folder is ours");
-        let child = Command::new(self.version.program())
-            .args(["--addr", "127.0.0.1", "--port", &self.port.to_string(), "--jetstream", "--store_dir"])
-            .arg(self.folder.path().join("store"))
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(log)
-            .spawn()
-            .expect("nats-server starts");
+        let mut command = Command::new(self.version.program());
+        match &self.keys {
+            // The paths in that file are seen from the folder that the server is started in.
+            Some(keys) => command.current_dir(keys).args(["--config", "server.conf"]),
+            None => command
+                .args(["--addr", "127.0.0.1", "--port", &self.port.to_string(), "--jetstream", "--store_dir"])
+                .arg(self.folder.path().join("store")),
+        };
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().expect("nats-server starts");
         self.child = Some(child);
         let deadline = Instant::now() + Duration::from_secs(15);
         while TcpStream::connect(("127.0.0.1", self.port)).is_err() {

@@ -15,8 +15,10 @@ use rustls_pki_types::ServerName;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-/// Role in Postgres and user of NATS of the renderer.
+/// Role in Postgres of the renderer, and its user of NATS for hints.
 pub const RENDERER: &str = "holdfast_renderer";
+/// The renderer's user of NATS for events.
+pub const RENDERER_EVENTS: &str = "holdfast_renderer_events";
 /// Role in Postgres and user of NATS of the agents' door.
 pub const GATEWAY_AGENTS: &str = "holdfast_gateway_agents";
 /// Role in Postgres and user of NATS of the operators' door.
@@ -25,8 +27,10 @@ pub const GATEWAY_OPERATORS: &str = "holdfast_gateway_operators";
 pub const AUDIT: &str = "holdfast_audit";
 /// Role in Postgres that owns the tables; only migrations use it.
 pub const OWNER: &str = "holdfast_owner";
-/// User of NATS who may do everything; for people.
+/// User of NATS who may do everything with events; for people.
 pub const NATS_ADMIN: &str = "holdfast_nats_admin";
+/// The same for hints.
+pub const NATS_HINTS_ADMIN: &str = "holdfast_nats_hints_admin";
 /// Client certificate of people who read the audit log.
 pub const AUDITOR: &str = "auditor";
 
@@ -39,14 +43,14 @@ struct Process {
 
 /// Every folder below the one that was named.
 const PROCESSES: &[Process] = &[
-    Process { folder: "renderer", server: Some(ServerRole::Renderer), clients: &[RENDERER] },
+    Process { folder: "renderer", server: Some(ServerRole::Renderer), clients: &[RENDERER, RENDERER_EVENTS] },
     Process { folder: "migrate", server: None, clients: &[OWNER] },
     Process { folder: "gateway-agents", server: Some(ServerRole::GatewayAgents), clients: &[GATEWAY_AGENTS] },
     Process { folder: "gateway-operators", server: Some(ServerRole::GatewayOperators), clients: &[GATEWAY_OPERATORS] },
     Process { folder: "audit", server: Some(ServerRole::Audit), clients: &[AUDIT] },
     Process { folder: "auditor", server: None, clients: &[AUDITOR] },
     Process { folder: "nats", server: Some(ServerRole::Nats), clients: &[] },
-    Process { folder: "nats-admin", server: None, clients: &[NATS_ADMIN] },
+    Process { folder: "nats-admin", server: None, clients: &[NATS_ADMIN, NATS_HINTS_ADMIN] },
     Process { folder: "postgres", server: Some(ServerRole::Postgres), clients: &[] },
 ];
 

@@ -1,8 +1,10 @@
 //! The configuration of the NATS server: TLS by certificate alone, and what each user may do.
 //!
-//! A user is the DNS name in its client certificate (`verify_and_map`). Nobody but people may delete or purge a stream; agents have no user.
+//! - A user is the DNS name in its client certificate (`verify_and_map`). Nobody but people may delete or purge a stream; agents have no user.
+//! - Hints and events are two accounts. A user who may ask JetStream for anything may name any subject of its account for the answer, and the server
+//!   publishes there without looking at the user's permissions: in one account every gateway could write events that way.
 
-use super::{AUDIT, GATEWAY_AGENTS, GATEWAY_OPERATORS, NATS_ADMIN, RENDERER};
+use super::{AUDIT, GATEWAY_AGENTS, GATEWAY_OPERATORS, NATS_ADMIN, NATS_HINTS_ADMIN, RENDERER, RENDERER_EVENTS};
 
 /// What a listener to a stream may ask of JetStream: itself and nothing else of it.
 fn reader(stream: &str) -> Vec<String> {
@@ -11,57 +13,54 @@ fn reader(stream: &str) -> Vec<String> {
         .into()
 }
 
-fn publishes(user: &str) -> Vec<String> {
-    let subjects = |list: &[&str]| list.iter().map(|subject| (*subject).to_owned()).collect::<Vec<_>>();
-    match user {
-        RENDERER => {
-            let mut all = subjects(&[
-                "holdfast.hint.>",
-                "holdfast.event.>",
-                "$JS.API.STREAM.CREATE.HOLDFAST_HINTS",
-                "$JS.API.STREAM.CREATE.HOLDFAST_EVENTS",
-                "$JS.API.STREAM.MSG.GET.HOLDFAST_EVENTS",
-                "$JS.API.STREAM.INFO.HOLDFAST_EVENTS",
-            ]);
-            all.extend(reader("HOLDFAST_HINTS"));
-            all
-        }
-        GATEWAY_AGENTS => {
-            let mut all = subjects(&["holdfast.hint.request", "holdfast.hint.event"]);
-            all.extend(reader("HOLDFAST_HINTS"));
-            all
-        }
-        GATEWAY_OPERATORS => {
-            let mut all = subjects(&["holdfast.hint.intent", "holdfast.hint.request", "holdfast.hint.event"]);
-            all.extend(reader("HOLDFAST_HINTS"));
-            all
-        }
-        AUDIT => reader("HOLDFAST_EVENTS"),
-        _ => subjects(&[">"]),
-    }
+fn subjects(list: &[&str]) -> Vec<String> {
+    list.iter().map(|subject| (*subject).to_owned()).collect()
 }
 
-/// The prefix of a user's inboxes: nobody can listen to another's answers.
-fn inbox(user: &str) -> String {
-    format!("_INBOX_{user}.>")
+/// The users of hints and what each may publish.
+fn hints() -> Vec<(&'static str, Vec<String>)> {
+    let listening = |publishes: &[&str]| [subjects(publishes), reader("HOLDFAST_HINTS")].concat();
+    vec![
+        (RENDERER, listening(&["holdfast.hint.>", "$JS.API.STREAM.CREATE.HOLDFAST_HINTS"])),
+        (GATEWAY_AGENTS, listening(&["holdfast.hint.request", "holdfast.hint.event"])),
+        (GATEWAY_OPERATORS, listening(&["holdfast.hint.intent", "holdfast.hint.request", "holdfast.hint.event"])),
+    ]
+}
+
+/// The users of events and what each may publish.
+fn events() -> Vec<(&'static str, Vec<String>)> {
+    let writes = [
+        "holdfast.event.>",
+        "$JS.API.STREAM.CREATE.HOLDFAST_EVENTS",
+        "$JS.API.STREAM.MSG.GET.HOLDFAST_EVENTS",
+        "$JS.API.STREAM.INFO.HOLDFAST_EVENTS",
+    ];
+    vec![(RENDERER_EVENTS, subjects(&writes)), (AUDIT, reader("HOLDFAST_EVENTS"))]
+}
+
+/// One account: what its users may publish, each its own inbox to listen to, and a person who may do everything.
+fn account(name: &str, users: &[(&str, Vec<String>)], admin: &str) -> String {
+    let line = |(user, publishes): &(&str, Vec<String>)| {
+        let publish = publishes.iter().map(|subject| format!("\"{subject}\"")).collect::<Vec<_>>().join(", ");
+        // The prefix of a user's inboxes: nobody can listen to another's answers.
+        format!(
+            "      {{ user: \"{user}\", permissions: {{ publish: {{ allow: [{publish}] }}, \
+             subscribe: {{ allow: [\"_INBOX_{user}.>\"] }} }} }}\n"
+        )
+    };
+    let lines: String = users.iter().map(line).collect();
+    format!("  {name} {{\n    jetstream: enabled\n    users: [\n{lines}      {{ user: \"{admin}\" }}\n    ]\n  }}\n")
 }
 
 pub(super) fn configuration() -> String {
-    let quoted = |subjects: &[String]| subjects.iter().map(|s| format!("\"{s}\"")).collect::<Vec<_>>().join(", ");
-    let users = [RENDERER, GATEWAY_AGENTS, GATEWAY_OPERATORS, AUDIT].map(|user| {
-        let (publish, subscribe) = (quoted(&publishes(user)), quoted(&[inbox(user)]));
-        format!(
-            "    {{ user: \"{user}\", permissions: {{ publish: {{ allow: [{publish}] }}, \
-             subscribe: {{ allow: [{subscribe}] }} }} }}"
-        )
-    });
     format!(
         "# Made by `holdfast-renderer init`. Include it from the server's own file, which says where to listen and where\n\
          # JetStream keeps its store; paths here are relative to the folder that the server is started in: start it in this one.\n\
          tls {{\n  cert_file: \"nats.pem\"\n  key_file: \"nats.key.pem\"\n  ca_file: \"ca.pem\"\n  \
          verify_and_map: true\n  timeout: 5\n}}\n\
-         authorization {{\n  users: [\n{}\n    {{ user: \"{NATS_ADMIN}\" }}\n  ]\n}}\n\
+         accounts {{\n{}{}}}\n\
          max_payload: 1MB\n",
-        users.join("\n")
+        account("HOLDFAST_HINTS", &hints(), NATS_HINTS_ADMIN),
+        account("HOLDFAST_EVENTS", &events(), NATS_ADMIN)
     )
 }

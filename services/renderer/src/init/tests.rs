@@ -43,9 +43,11 @@ fn private_keys_are_closed_and_the_keys_of_the_authority_are_the_renderers_alone
 #[test]
 fn each_nats_user_may_do_its_own_part_and_nobody_deletes_a_stream() {
     let text = nats::configuration();
-    let line = |user: &str| text.lines().find(|line| line.contains(user)).expect("the user is there").to_owned();
-    assert!(line(RENDERER).contains("holdfast.event.>"));
-    for user in [GATEWAY_AGENTS, GATEWAY_OPERATORS, AUDIT] {
+    let line = |user: &str| {
+        text.lines().find(|line| line.contains(&format!("\"{user}\""))).expect("the user is there").to_owned()
+    };
+    assert!(line(RENDERER_EVENTS).contains("holdfast.event.>"));
+    for user in [RENDERER, GATEWAY_AGENTS, GATEWAY_OPERATORS, AUDIT] {
         assert!(!line(user).contains("holdfast.event.>"), "{user} may write events");
     }
     assert!(!line(GATEWAY_AGENTS).contains("holdfast.hint.intent"));

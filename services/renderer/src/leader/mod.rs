@@ -10,6 +10,7 @@ mod render;
 mod streams;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use holdfast_bus::Bus;
@@ -45,6 +46,8 @@ pub struct Wakes {
     pub event: Notify,
     /// A stream may be missing: what is kept in memory goes with its server.
     pub streams: Notify,
+    /// Set while the event stream holds what this database never wrote.
+    pub foreign: AtomicBool,
 }
 
 impl Wakes {
@@ -62,8 +65,10 @@ impl Wakes {
 pub struct Means {
     /// The database.
     pub store: Store,
-    /// The bus.
+    /// The bus of hints.
     pub bus: Bus,
+    /// The bus of events, which gateways have no part in.
+    pub events: Bus,
     /// Issues certificates.
     pub ca: Arc<Ca>,
     /// Signs desired states.

@@ -1,8 +1,12 @@
 //! Numbers events and carries them to the stream, in their order, each once.
 //!
-//! The stream itself says where it ends. What Postgres has numbered beyond that is published; a stream that was lost is written again from the first
-//! event on.
+//! - The stream itself says where it ends. What Postgres has numbered beyond that is published; a stream that was lost is written again from the
+//!   first event on.
+//! - Before it goes on, the end of the stream is compared with the database, byte by byte: a message of another hand stops everything, loudly, until a
+//!   person removes it.
 
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use holdfast_bus::{BusError, EventLog, OutgoingEvent};
@@ -12,12 +16,17 @@ use holdfast_model::statement::Authority;
 use holdfast_store::order::{Horizon, Numbered};
 
 use super::streams::ensure;
-use super::{Means, RETRY, TermEnd, passes, wait};
+use super::{Means, TermEnd, passes, wait};
 
 /// How many events are read and published at once.
 const BATCH: u32 = 1_000;
+/// How many events of the database are read at once to compare the stream with.
+const COMPARED: u32 = 128;
 /// The wait after the bus refused, so that an absent one is not asked without end.
 const BUS_RETRY: Duration = Duration::from_secs(1);
+
+/// The wait before a stream with something foreign in it is looked at again.
+const FOREIGN_RETRY: Duration = Duration::from_secs(5);
 
 /// The last event that the stream is known to hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,7 +36,7 @@ struct Cursor {
 }
 
 pub(super) async fn run(means: &Means, term: LeaseTerm, authority: Authority) -> TermEnd {
-    let mut log = EventLog::new(means.bus.clone());
+    let mut log = EventLog::new(means.events.clone());
     let mut cursor = None;
     let mut horizon = Horizon::default();
     loop {
@@ -52,10 +61,11 @@ pub(super) async fn run(means: &Means, term: LeaseTerm, authority: Authority) ->
             Err(Trouble::Foreign) => {
                 tracing::error!(
                     authority = super::words(authority),
-                    "the event stream ends with what this database never wrote; nothing is published until somebody removes it"
+                    "the event stream holds what this database never wrote; nothing is published until somebody deletes the stream, and then all of it is written again"
                 );
+                means.wakes.foreign.store(true, Ordering::Relaxed);
                 cursor = None;
-                tokio::time::sleep(RETRY * 30).await;
+                tokio::time::sleep(FOREIGN_RETRY).await;
             }
             Err(Trouble::Store(error)) => {
                 if let Err(end) = passes("reading events", error).await {
@@ -78,7 +88,7 @@ enum Trouble {
     Bus(BusError),
     Store(holdfast_store::Error),
     Event(holdfast_events::CloudEventError),
-    /// The stream's last event is not of this database.
+    /// The stream holds something that is not of this database.
     Foreign,
 }
 
@@ -115,15 +125,34 @@ async fn catch_up(
     Ok(Progress::Again)
 }
 
+/// Where the stream ends, if its end is what this database wrote.
 async fn find_end(means: &Means, log: &mut EventLog) -> Result<Cursor, Trouble> {
-    let Some(last) = log.load_last().await.map_err(Trouble::Bus)? else {
-        return Ok(Cursor { epoch: AuthorityEpoch::from_raw(1), seq: EventSeq::ZERO });
-    };
-    let last = NumberedRecord::decode(&last.payload).map_err(|_| Trouble::Foreign)?;
-    match means.store.place_of(last.record.id).await.map_err(Trouble::Store)? {
-        Some((epoch, seq)) if (epoch, seq) == (last.authority_epoch, last.seq) => Ok(Cursor { epoch, seq }),
-        Some(_) | None => Err(Trouble::Foreign),
+    let tail = log.load_tail().await.map_err(Trouble::Bus)?;
+    let mut end = None;
+    let mut known: VecDeque<OutgoingEvent> = VecDeque::new();
+    for payload in tail {
+        let event = NumberedRecord::decode(&payload).map_err(|_| Trouble::Foreign)?;
+        let at = Cursor { epoch: event.authority_epoch, seq: event.seq };
+        if end.is_some_and(|end| !follows(end, at)) {
+            return Err(Trouble::Foreign);
+        }
+        if known.is_empty() {
+            let records = means.store.events_from(at.epoch, at.seq, COMPARED).await.map_err(Trouble::Store)?;
+            known = records.iter().map(outgoing).collect::<Result<_, _>>().map_err(Trouble::Event)?;
+        }
+        if known.pop_front().is_none_or(|written| written.payload != payload) {
+            return Err(Trouble::Foreign);
+        }
+        end = Some(at);
     }
+    means.wakes.foreign.store(false, Ordering::Relaxed);
+    Ok(end.unwrap_or(Cursor { epoch: AuthorityEpoch::from_raw(1), seq: EventSeq::ZERO }))
+}
+
+/// Whether an event may stand right behind another in the stream.
+fn follows(before: Cursor, after: Cursor) -> bool {
+    let next_epoch = before.epoch.next() == Some(after.epoch) && Some(after.seq) == EventSeq::ZERO.next();
+    next_epoch || (before.epoch == after.epoch && before.seq.next() == Some(after.seq))
 }
 
 fn outgoing(record: &NumberedRecord) -> Result<OutgoingEvent, holdfast_events::CloudEventError> {
@@ -132,4 +161,18 @@ fn outgoing(record: &NumberedRecord) -> Result<OutgoingEvent, holdfast_events::C
         id: record.record.id.to_string(),
         payload: record.encode()?.into(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_stand_in_their_order_without_a_hole_and_an_epoch_begins_with_the_first() {
+        let at = |epoch, seq| Cursor { epoch: AuthorityEpoch::from_raw(epoch), seq: EventSeq::from_raw(seq) };
+        assert!(follows(at(1, 4), at(1, 5)) && follows(at(1, 4), at(2, 1)));
+        for after in [at(1, 4), at(1, 6), at(1, 3), at(2, 2), at(3, 1), at(2, 5)] {
+            assert!(!follows(at(1, 4), after), "{after:?}");
+        }
+    }
 }

@@ -16,9 +16,11 @@ pub(super) async fn run(means: &Means) -> TermEnd {
 
 /// Makes what is missing; a bus that is away is asked again later.
 pub(super) async fn ensure(means: &Means) {
-    match means.bus.ensure_streams().await {
-        Ok(()) => {}
-        Err(error @ BusError::StreamDiffers { .. }) => tracing::error!(%error, "a stream is not ours"),
-        Err(error) => tracing::debug!(error = %holdfast_runtime::Chain(&error), "streams cannot be made yet"),
+    for made in [means.bus.ensure_hints().await, means.events.ensure_events().await] {
+        match made {
+            Ok(()) => {}
+            Err(error @ BusError::StreamDiffers { .. }) => tracing::error!(%error, "a stream is not ours"),
+            Err(error) => tracing::debug!(error = %holdfast_runtime::Chain(&error), "a stream cannot be made yet"),
+        }
     }
 }

@@ -1,0 +1,96 @@
+//! The users of NATS as `holdfast-renderer init` sets them up: what each may do, tried against real servers.
+
+use std::path::Path;
+use std::time::Duration;
+
+use async_nats::jetstream;
+use holdfast_bus::{Bus, BusConfig, EVENTS_STREAM, EventLog, OutgoingEvent};
+use holdfast_identity::tls::mutual;
+use holdfast_identity::{Credential, TrustRoots};
+use holdfast_renderer::init::{
+    AUDIT, GATEWAY_AGENTS, GATEWAY_OPERATORS, NATS_ADMIN, Names, RENDERER, RENDERER_EVENTS, init,
+};
+use holdfast_suite::nats::{NatsServer, NatsVersion};
+use rustls::ClientConfig;
+use time::OffsetDateTime;
+use tokio::time::timeout;
+
+const DEADLINE: Duration = Duration::from_secs(10);
+/// How long a request that the server does not let through waits for nothing.
+const SILENCE: Duration = Duration::from_millis(300);
+
+/// The server answers a request of JetStream on whatever subject it names, without asking for the permission to publish there.
+#[tokio::test]
+async fn no_gateway_writes_an_event_neither_by_itself_nor_by_the_answers_of_the_server() {
+    for version in NatsVersion::ALL {
+        let folder = tempfile::tempdir().expect("a folder");
+        init(folder.path(), &Names::default(), OffsetDateTime::now_utc()).expect("is made");
+        let server = NatsServer::start_with(version, &folder.path().join("nats"));
+        let renderer = folder.path().join("renderer");
+        let hints = connect(&server, &renderer, RENDERER).await;
+        let events = connect(&server, &renderer, RENDERER_EVENTS).await;
+        hints.ensure_hints().await.expect("it is made");
+        events.ensure_events().await.expect("it is made");
+        let mut log = EventLog::new(events.clone());
+        log.load_tail().await.expect("it is there");
+        let event = OutgoingEvent {
+            subject: "holdfast.event.kind.fleet".to_owned(),
+            id: "1".to_owned(),
+            payload: "genuine".into(),
+        };
+        assert!(log.publish(std::slice::from_ref(&event)).await.expect("is taken").complete);
+        assert!(hints.check_events().await.is_err(), "hints and events do not meet");
+
+        for (process, user) in [("gateway-agents", GATEWAY_AGENTS), ("gateway-operators", GATEWAY_OPERATORS)] {
+            let gateway = raw(&server, &folder.path().join(process), user).await;
+            gateway.publish("holdfast.event.kind.forged", "forged".into()).await.expect("is sent");
+            for request in ["$JS.API.STREAM.INFO.HOLDFAST_HINTS", "$JS.API.STREAM.INFO.HOLDFAST_EVENTS"] {
+                let answer_to = "holdfast.event.kind.answer";
+                gateway.publish_with_reply(request, answer_to, "".into()).await.expect("is sent");
+            }
+            // And a hint of its own making, delivered as if it were an event.
+            gateway.publish("holdfast.hint.event", "forged".into()).await.expect("is sent");
+            let jetstream = jetstream::new(gateway.clone());
+            let consumer = jetstream::consumer::pull::Config { name: Some("forger".to_owned()), ..Default::default() };
+            jetstream.create_consumer_on_stream(consumer, "HOLDFAST_HINTS").await.expect("it may listen");
+            let next = "$JS.API.CONSUMER.MSG.NEXT.HOLDFAST_HINTS.forger";
+            gateway.publish_with_reply(next, "holdfast.event.kind.delivered", "1".into()).await.expect("is sent");
+            gateway.flush().await.expect("the server has all of it");
+        }
+        // Whoever reads and writes events sees the genuine one and nothing else, and goes on.
+        let audit = raw(&server, &folder.path().join("audit"), AUDIT).await;
+        let refused = audit.request("$JS.API.STREAM.DELETE.HOLDFAST_EVENTS", "".into());
+        assert!(timeout(SILENCE, refused).await.is_err(), "the audit service deletes nothing");
+        assert_eq!(log.load_tail().await.expect("it is there"), [event.payload]);
+        let admin = raw(&server, &folder.path().join("nats-admin"), NATS_ADMIN).await;
+        let deleted = jetstream::new(admin).delete_stream(EVENTS_STREAM).await.expect("a person may");
+        assert!(deleted.success, "{version:?}");
+    }
+}
+
+fn tls(folder: &Path, user: &str) -> ClientConfig {
+    let roots = TrustRoots::load(&folder.join("ca.pem")).expect("init made it");
+    mutual(&Credential::load_named(folder, user).expect("init made it"), &roots).expect("they fit")
+}
+
+fn url(server: &NatsServer) -> String {
+    server.url().replace("nats://", "tls://")
+}
+
+async fn connect(server: &NatsServer, folder: &Path, user: &str) -> Bus {
+    let config =
+        BusConfig { url: url(server), name: user.to_owned(), user: user.to_owned(), tls: Some(tls(folder, user)) };
+    let bus = Bus::connect(config).await.expect("the address is good");
+    let mut link = bus.link();
+    timeout(DEADLINE, link.wait_for(|link| link.up)).await.expect("in time").expect("the bus lives");
+    bus
+}
+
+/// A client that does what it likes.
+async fn raw(server: &NatsServer, folder: &Path, user: &str) -> async_nats::Client {
+    let options = async_nats::ConnectOptions::new()
+        .custom_inbox_prefix(format!("_INBOX_{user}"))
+        .require_tls(true)
+        .tls_client_config(tls(folder, user));
+    options.connect(url(server)).await.expect("the server knows the user")
+}
