@@ -66,6 +66,7 @@ impl Product {
         let means = Means {
             store: postgres.store("holdfast_renderer"),
             bus: mk_bus(nats, "renderer").await,
+            events: mk_bus(nats, "relay").await,
             ca: Arc::clone(&ca),
             key,
             wakes: Arc::clone(&wakes),
