@@ -2,11 +2,13 @@
 #![expect(clippy::unwrap_used, clippy::unwrap_in_result, reason = "tests fail by panicking")]
 
 mod apply;
+mod beside;
 mod edit;
 mod flows;
 #[cfg(feature = "test-hooks")]
 mod hook;
 mod hosts;
+mod long_firewalls;
 mod others;
 mod process;
 mod session;

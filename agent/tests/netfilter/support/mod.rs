@@ -28,7 +28,12 @@ pub(crate) fn try_nft(text: &str) -> bool {
 
 /// Gives a text to `nft`; whether it succeeded.
 pub(crate) fn nft_accepts(arguments: &[&str], text: &str) -> bool {
-    let mut child = Command::new("nft").args(arguments).stdin(Stdio::piped()).spawn().unwrap();
+    feed("nft", arguments, text)
+}
+
+/// Gives a text to a program; whether it succeeded.
+pub(crate) fn feed(program: &str, arguments: &[&str], text: &str) -> bool {
+    let mut child = Command::new(program).args(arguments).stdin(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
     child.wait().unwrap().success()
 }

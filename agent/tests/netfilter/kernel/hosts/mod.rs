@@ -42,7 +42,7 @@ impl Ends {
 }
 
 /// Both directions isolated, some things let in from anybody and some out to anybody.
-fn shut_but_for(may_be_asked: &[Statement], may_ask: &[Statement]) -> Body {
+pub(super) fn shut_but_for(may_be_asked: &[Statement], may_ask: &[Statement]) -> Body {
     let rules = |statements: &[Statement]| {
         (1..).zip(statements).map(|(n, statement)| allow(n, statement.clone(), Peers::Any)).collect()
     };
