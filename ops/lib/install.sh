@@ -14,7 +14,6 @@ HOLDFAST_PACKAGES=(
     python3-pip git shellcheck                         # the current NATS, the list of files, these scripts
 )
 # What the long tests compose stand on, which nobody else needs.
-# shellcheck disable=SC2034 # for the scripts that source this file
 COMPOSE_PACKAGES=(docker.io docker-compose iptables busybox-static)
 # shellcheck disable=SC2034 # the next two are for the scripts that source this file
 CARGO_NEXTEST_VERSION=0.9.143 CARGO_DENY_VERSION=0.20.2
@@ -35,6 +34,14 @@ missing_packages() {
     for package in "$@"; do
         [[ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" == installed ]] || printf '%s\n' "$package"
     done
+}
+
+# Prints the packages that the long tests of a name need beyond the list.
+long_test_packages() {
+    case "$1" in
+        compose) printf '%s\n' "${COMPOSE_PACKAGES[@]}" ;;
+        firewalls) printf '%s\n' firewalld ufw dbus-daemon ;;
+    esac
 }
 
 # Makes sure that every package of the list is installed, and those that are named.
@@ -58,6 +65,8 @@ ensure_packages() {
     { apt-get update -qq && apt-get install --yes -qq --no-install-recommends "${missing[@]}"; } >&2 </dev/null || status=$?
     [[ -z $made ]] || rm -f "$policy"
     ((status == 0)) || die "apt-get could not install ${missing[*]} (its words are above)"
+    # It came for a test; Debian would start it at the next boot.
+    if [[ " ${missing[*]} " == *" firewalld "* ]] && have systemctl; then systemctl --quiet disable firewalld; fi
 }
 
 # Prints the folder of Debian's PostgreSQL programs, the newest that is at least 15.
