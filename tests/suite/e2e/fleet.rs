@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::process::Command;
 
-use holdfast_suite::plane::{Complaint, Plane, root};
+use holdfast_suite::complaint::Complaint;
+use holdfast_suite::plane::{Plane, root};
 use serde_json::Value;
 
 use super::remains::Remains;
 
-/// Where the gateway that is killed listens for agents, as `ops/lib/plane.sh` says.
-const KILLED_GATEWAY_PORT: u16 = 7443;
+/// Where the two gateways listen for agents, as `ops/lib/plane.sh` says.
+pub(crate) const AGENTS_PORTS: [u16; 2] = [7443, 7444];
 
 #[test]
 fn a_fleet_converges_obeys_is_edited_survives_a_restart_and_leaves_nothing() {
@@ -24,7 +25,7 @@ fn a_fleet_converges_obeys_is_edited_survives_a_restart_and_leaves_nothing() {
     nobody_complained(&plane);
     what_was_killed_is_started_again(&plane);
     proven(&plane);
-    nobody_complained_but(&plane, |complaint| complaint.is_of_killed_gateway(KILLED_GATEWAY_PORT));
+    nobody_complained_but(&plane, |complaint| complaint.is_of_killed_gateway(AGENTS_PORTS[0]));
     let folder = plane.folder().to_owned();
     plane.wipe();
     let left = Remains::observe().beyond(&before, &folder);
@@ -89,13 +90,9 @@ fn a_restart_of_everything_changes_no_version(plane: &Plane) {
 fn what_was_killed_is_started_again(plane: &Plane) {
     let (before, running) = (versions(plane), agents(plane));
     let (killed_host, killed) = running.first_key_value().expect("there are agents");
-    let file = plane.folder().join("run/gateway-agents-1.pid");
-    let gateway = fs::read_to_string(file).expect("the gateway's pid is written down");
-    let gateway: i64 = gateway.split_whitespace().next().and_then(|pid| pid.parse().ok()).expect("a pid");
-    for pid in [*killed, gateway] {
-        let status = Command::new("kill").args(["-KILL", &pid.to_string()]).status().expect("kill can be run");
-        assert!(status.success(), "{pid} is ours and runs");
-    }
+    let status = Command::new("kill").args(["-KILL", &killed.to_string()]).status().expect("kill can be run");
+    assert!(status.success(), "{killed} is ours and runs");
+    plane.kill("gateway-agents-1");
     plane.up();
     converged(plane, 12);
     assert_eq!(versions(plane), before);
@@ -109,7 +106,7 @@ pub(crate) fn nobody_complained(plane: &Plane) {
 }
 
 /// No process of ours had anything to warn of that is not excused.
-fn nobody_complained_but(plane: &Plane, is_excused: impl Fn(&Complaint) -> bool) {
+pub(crate) fn nobody_complained_but(plane: &Plane, is_excused: impl Fn(&Complaint) -> bool) {
     let complaints = plane.complaints();
     let complaints: Vec<_> =
         complaints.iter().filter(|complaint| !is_excused(complaint)).map(ToString::to_string).collect();

@@ -3,6 +3,7 @@
 //! - One plane serves one story: its parts build on each other, and starting a fleet is most of the cost.
 
 mod compose;
+mod dishonest;
 mod fleet;
 mod packets;
 mod remains;

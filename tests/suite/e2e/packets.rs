@@ -1,4 +1,4 @@
-//! What real packets see while the plane works: hosts turned to enforcing, a permission removed, everything restarted.
+//! What real packets see while the plane works: hosts turned to enforcing, a permission removed, everything restarted, gateways that lie.
 //!
 //! - Packets flow without a pause from before each change to after it; one that is lost though allowed, or comes though denied, fails.
 //! - What counts as denied came through the same sockets while the hosts only watched.
@@ -10,24 +10,31 @@ use holdfast_suite::plane::Plane;
 use holdfast_suite::traffic::{Fate, Flow, Kind, Place, Places, Route, Traffic};
 use serde_json::Value;
 
-use super::fleet::{converged, moved, nobody_complained, versions};
+use super::dishonest::a_gateway_that_alters_or_swaps_is_refused_by_the_agents;
+use super::fleet::{AGENTS_PORTS, converged, moved, nobody_complained, nobody_complained_but, versions};
 
 /// Packets of each flow that are sent at least in every state that is looked at.
-const PACKETS: u64 = 300;
+pub(crate) const PACKETS: u64 = 300;
 
 #[test]
-fn packets_are_neither_lost_nor_let_through_by_a_removed_permission_or_a_restart() {
+fn packets_are_neither_lost_nor_let_through_by_a_removed_permission_a_restart_or_a_lying_gateway() {
     let plane = Plane::start(&[]);
     let places = plane.places();
     a_removed_permission_stops_what_flows_by_it_and_nothing_else(&plane, &places);
     a_restart_of_everything_is_seen_by_no_packet(&plane, &places);
     nobody_complained(&plane);
+    a_gateway_that_alters_or_swaps_is_refused_by_the_agents(&plane, &places);
+    nobody_complained_but(&plane, |complaint| {
+        let gone = AGENTS_PORTS.iter().any(|port| complaint.is_of_killed_gateway(*port));
+        // The altered body of one host reached the engine; what is signed for another host does not come so far.
+        gone || complaint.is_of_refused_policy("db-1", "wrong_digest")
+    });
     plane.wipe();
 }
 
 /// The cache host has a second permission from the same peers, which stays.
 fn a_removed_permission_stops_what_flows_by_it_and_nothing_else(plane: &Plane, places: &Places) {
-    beacons(plane, "[api, jobs, cache]");
+    beacons(plane, "[api, jobs, cache]", &["--wait"]);
     let host = |name: &str| places.host(name);
     let cut = vec![
         udp(host("api-1"), host("cache-1"), 7000),
@@ -54,7 +61,7 @@ fn a_removed_permission_stops_what_flows_by_it_and_nothing_else(plane: &Plane, p
     traffic.wait_until("everything flows", |flows| flows.iter().all(came));
     let (versions_before, rules_before) = (versions(plane), rules_of(plane));
 
-    beacons(plane, "[api, jobs]");
+    beacons(plane, "[api, jobs]", &["--wait"]);
     // From here on: a higher number was sent after the change was proven on every host that it touches.
     let marks: Vec<_> = traffic.flows().iter().map(Flow::tally).collect();
     traffic.wait_for_more(PACKETS);
@@ -139,12 +146,12 @@ fn a_restart_of_everything_is_seen_by_no_packet(plane: &Plane, places: &Places) 
     }
 }
 
-fn whole(flow: &Flow, fate: Fate) {
+pub(crate) fn whole(flow: &Flow, fate: Fate) {
     assert!(fate.is_whole, "allowed, and lost: {}: {:?}, {fate:?}", flow.route(), flow.tally());
 }
 
-/// Applies a policy by which the hosts of these roles may beckon to each other, and waits until it is in force.
-fn beacons(plane: &Plane, roles: &str) {
+/// Applies a policy by which the hosts of these roles may beckon to each other.
+pub(crate) fn beacons(plane: &Plane, roles: &str, how: &[&str]) {
     let members = format!("{{matchExpressions: [{{key: role, operator: In, values: {roles}}}]}}");
     let services = "[{udp: 7000}, {tcp: 7001}]";
     let text = format!(
@@ -155,13 +162,13 @@ fn beacons(plane: &Plane, roles: &str) {
     );
     let file = plane.folder().join("beacons.yaml");
     fs::write(&file, text).expect("the folder is ours");
-    let applied = plane.holdfast(&["apply", "-f", file.to_str().expect("a plain path"), "--wait"]);
+    let applied = plane.holdfast(&[&["apply", "-f", file.to_str().expect("a plain path")], how].concat());
     fs::remove_file(&file).expect("it is there");
     assert!(applied.status.success(), "{}", String::from_utf8_lossy(&applied.stderr));
 }
 
 /// The rules of every host by chain and handle: a rule that was replaced has another handle.
-fn rules_of(plane: &Plane) -> BTreeMap<String, BTreeSet<(String, u64)>> {
+pub(crate) fn rules_of(plane: &Plane) -> BTreeMap<String, BTreeSet<(String, u64)>> {
     let rules = |name: String| {
         let rules = objects(plane, &name, "rule").into_iter();
         let rules = rules.map(|rule| (text(&rule["chain"]), rule["handle"].as_u64().expect("a handle"))).collect();
@@ -186,15 +193,15 @@ fn objects(plane: &Plane, host: &str, kind: &str) -> Vec<Value> {
     objects.iter().filter_map(|object| object.get(kind)).cloned().collect()
 }
 
-fn udp(from: Place, to: Place, port: u16) -> Route {
+pub(crate) fn udp(from: Place, to: Place, port: u16) -> Route {
     Route { kind: Kind::Udp, from, to, port }
 }
 
-fn tcp(from: Place, to: Place, port: u16) -> Route {
+pub(crate) fn tcp(from: Place, to: Place, port: u16) -> Route {
     Route { kind: Kind::Tcp, from, to, port }
 }
 
-fn attempts(from: Place, to: Place, port: u16) -> Route {
+pub(crate) fn attempts(from: Place, to: Place, port: u16) -> Route {
     Route { kind: Kind::Attempts, from, to, port }
 }
 

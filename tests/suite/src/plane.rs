@@ -4,20 +4,25 @@
 //! - However a test used it, its tables must be what its events say in the end: no test can forget to ask.
 //! - Needs root and the release binaries, which `./ops/test` builds before.
 
-use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use holdfast_lab::netns;
 use holdfast_lab::record::Record;
 use serde_json::Value;
 
+use crate::complaint::Complaint;
 use crate::traffic::Places;
 
 /// How long the last events may take to be numbered.
 const NUMBERED_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a program may take until it runs.
+const RUNS_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long the kernel may take to end what was killed.
+const KILLED_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A running plane.
 #[derive(Debug)]
@@ -90,6 +95,71 @@ impl Plane {
         }
     }
 
+    /// Ends a service without a word, as a power cut would.
+    ///
+    /// # Panics
+    /// When it does not run.
+    pub fn kill(&self, service: &str) {
+        let pid = self.pid_of(service);
+        let status = Command::new("kill").args(["-KILL", &pid]).status().expect("kill can be run");
+        assert!(status.success(), "{service} runs");
+        let stat = Path::new("/proc").join(pid).join("stat");
+        let is_gone = || fs::read_to_string(&stat).map_or(true, |stat| stat.contains(") Z "));
+        let deadline = Instant::now() + KILLED_TIMEOUT;
+        while !is_gone() {
+            assert!(Instant::now() < deadline, "{service} lives on");
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// The environment that a service runs with.
+    ///
+    /// # Panics
+    /// When it does not run.
+    #[must_use]
+    pub fn settings_of(&self, service: &str) -> Vec<(String, String)> {
+        let environment = fs::read(Path::new("/proc").join(self.pid_of(service)).join("environ"));
+        let environment = environment.unwrap_or_else(|error| panic!("{service}: {error}"));
+        let environment = String::from_utf8(environment).expect("settings are text");
+        let setting = |text: &str| text.split_once('=').map(|(key, value)| (key.to_owned(), value.to_owned()));
+        environment.split('\0').filter_map(setting).collect()
+    }
+
+    /// Runs a program in the place of a service, with these settings and no others, and waits until its log has these words.
+    ///
+    /// # Panics
+    /// When it ends before, or takes too long.
+    #[must_use]
+    pub fn run_beside(&self, program: &Path, settings: &[(String, String)], until: &str) -> Running {
+        let path = self.folder().join("beside.log");
+        let log = fs::File::create(&path).expect("the folder is ours");
+        let namespace = self.record().control;
+        let child = netns::within(&namespace, || {
+            let mut command = Command::new(program);
+            command.arg("run").env_clear().envs(settings.iter().cloned());
+            let log_too = log.try_clone().expect("a descriptor more");
+            command.stdin(Stdio::null()).stdout(log).stderr(log_too).spawn()
+        });
+        let child = child.unwrap_or_else(|error| panic!("{namespace}: {error}"));
+        let mut running = Running { child: child.unwrap_or_else(|error| panic!("{}: {error}", program.display())) };
+        let deadline = Instant::now() + RUNS_TIMEOUT;
+        loop {
+            let said = fs::read_to_string(&path).unwrap_or_default();
+            if said.contains(until) {
+                return running;
+            }
+            let has_ended = running.child.try_wait().expect("it is a child of ours").is_some();
+            assert!(!has_ended && Instant::now() < deadline, "{}: {said}", program.display());
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn pid_of(&self, service: &str) -> String {
+        let file = self.folder().join("run").join(format!("{service}.pid"));
+        let text = fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+        text.split_whitespace().next().expect("a pid").to_owned()
+    }
+
     /// Puts every host into a mode, by the documents of the estate, and waits until all are proven in it.
     pub fn set_mode(&self, mode: &str) {
         let mut command = self.script("lib/set-mode");
@@ -142,7 +212,7 @@ impl Plane {
         let loud = |line: &&str| line.contains(" WARN ") || line.contains("ERROR ") || line.contains("panicked");
         let complaints = |log: PathBuf| {
             let text = fs::read_to_string(&log).unwrap_or_else(|error| panic!("{}: {error}", log.display()));
-            let complaint = |line: &str| Complaint { log: log.clone(), line: line.to_owned() };
+            let complaint = |line: &str| Complaint::new(&log, line);
             text.lines().filter(loud).map(complaint).collect::<Vec<_>>()
         };
         logs.into_iter().flat_map(complaints).collect()
@@ -183,40 +253,17 @@ impl Plane {
     }
 }
 
-/// One line of a log that says that something is not as it should be.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Complaint {
-    log: PathBuf,
-    line: String,
+/// A program that runs beside the plane until the value goes.
+#[derive(Debug)]
+pub struct Running {
+    child: Child,
 }
 
-impl Complaint {
-    /// Whether an agent says only that there is no session with a gateway because it has no process there, or lost the one that it had: what the
-    /// kill of that gateway provokes in whoever dials it before it is back.
-    #[must_use]
-    pub fn is_of_killed_gateway(&self, port: u16) -> bool {
-        // Refused while nobody listens; the others where the kill met a connection that was just being made.
-        const ENDS: [&str; 5] = [
-            "cannot connect to the gateway: Connection refused",
-            "cannot connect to the gateway: Connection reset by peer",
-            "the handshake with the gateway failed: Connection reset by peer",
-            "the handshake with the gateway failed: Broken pipe",
-            "the handshake with the gateway failed: tls handshake eof",
-        ];
-        let Some((_, said)) =
-            self.line.split_once(" WARN holdfast_agent::session: no session with the gateway gateway=\"")
-        else {
-            return false;
-        };
-        let Some((gateway, error)) = said.split_once("\" error=\"") else { return false };
-        let is_agent = self.log.file_name().is_some_and(|name| name == "agent.log");
-        is_agent && gateway.ends_with(&format!(":{port}")) && ENDS.iter().any(|end| error.starts_with(end))
-    }
-}
-
-impl fmt::Display for Complaint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.log.display(), self.line)
+impl Drop for Running {
+    fn drop(&mut self) {
+        // One that ended by itself is gone already.
+        drop(self.child.kill());
+        drop(self.child.wait());
     }
 }
 
@@ -237,28 +284,4 @@ impl Drop for Plane {
 #[must_use]
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const REFUSED: &str = "2026-11-29T16:00:00.000000Z  WARN holdfast_agent::session: no session with the gateway \
-         gateway=\"198.19.240.2:7443\" error=\"cannot connect to the gateway: Connection refused (os error 111)\"";
-
-    #[test]
-    fn only_an_agent_that_finds_the_killed_gateway_gone_is_excused() {
-        let of = |log: &str, line: &str| Complaint { log: log.into(), line: line.to_owned() };
-        let excused = |line: &str| of("hosts/web-1/agent.log", line).is_of_killed_gateway(7443);
-        assert!(excused(REFUSED));
-        assert!(excused(&REFUSED.replace(
-            "cannot connect to the gateway: Connection refused (os error 111)",
-            "the handshake with the gateway failed: tls handshake eof"
-        )));
-        assert!(!excused(&REFUSED.replace(":7443", ":7444")), "the other gateway was there");
-        assert!(!excused(&REFUSED.replace("Connection refused", "No route to host")));
-        assert!(!excused(&REFUSED.replace(" WARN ", " ERROR ")));
-        assert!(!excused("2026-11-29T16:00:00.000000Z  WARN holdfast_agent::service: policy is not in force"));
-        assert!(!of("run/renderer.log", REFUSED).is_of_killed_gateway(7443));
-    }
 }

@@ -17,7 +17,7 @@ pub struct Hooks {
 
 #[cfg(feature = "test-hooks")]
 impl Hooks {
-    /// Reads `HOLDFAST_GATEWAY_TEST_ALTER` (hosts with commas) and `HOLDFAST_GATEWAY_TEST_SWAP` (two hosts with a comma).
+    /// Reads variables that are no settings of the gateway: `HOLDFAST_TEST_GATEWAY_ALTER` (hosts with commas) and `HOLDFAST_TEST_GATEWAY_SWAP` (two hosts with a comma).
     ///
     /// # Errors
     /// The first text that is no host id.
@@ -26,7 +26,7 @@ impl Hooks {
             let text = std::env::var(name).unwrap_or_default();
             text.split(',').map(str::trim).filter(|text| !text.is_empty()).map(str::parse).collect()
         };
-        let (altered, swap) = (hosts("HOLDFAST_GATEWAY_TEST_ALTER")?, hosts("HOLDFAST_GATEWAY_TEST_SWAP")?);
+        let (altered, swap) = (hosts("HOLDFAST_TEST_GATEWAY_ALTER")?, hosts("HOLDFAST_TEST_GATEWAY_SWAP")?);
         let swapped = match swap.as_slice() {
             [a, b] => vec![(*a, *b)],
             _ => Vec::new(),

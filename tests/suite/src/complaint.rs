@@ -1,0 +1,98 @@
+//! What processes of ours complain of, and what a test may excuse.
+//!
+//! - An excuse names one line of one kind of process and why: whatever is like it, and is not it, stays a complaint.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// One line of a log that says that something is not as it should be.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Complaint {
+    log: PathBuf,
+    line: String,
+}
+
+impl Complaint {
+    pub(crate) fn new(log: &Path, line: &str) -> Self {
+        Self { log: log.to_owned(), line: line.to_owned() }
+    }
+
+    /// Whether an agent says only that there is no session with a gateway because it has no process there, or lost the one that it had: what the
+    /// kill of that gateway provokes in whoever dials it before it is back.
+    #[must_use]
+    pub fn is_of_killed_gateway(&self, port: u16) -> bool {
+        // Refused while nobody listens; the others where the kill met a connection that was just being made.
+        const ENDS: [&str; 5] = [
+            "cannot connect to the gateway: Connection refused",
+            "cannot connect to the gateway: Connection reset by peer",
+            "the handshake with the gateway failed: Connection reset by peer",
+            "the handshake with the gateway failed: Broken pipe",
+            "the handshake with the gateway failed: tls handshake eof",
+        ];
+        let Some((_, said)) =
+            self.line.split_once(" WARN holdfast_agent::session: no session with the gateway gateway=\"")
+        else {
+            return false;
+        };
+        let Some((gateway, error)) = said.split_once("\" error=\"") else { return false };
+        self.is_of_agent() && gateway.ends_with(&format!(":{port}")) && ENDS.iter().any(|end| error.starts_with(end))
+    }
+
+    /// Whether the agent of a host says only that it did not take a policy, for this reason.
+    #[must_use]
+    pub fn is_of_refused_policy(&self, host: &str, reason: &str) -> bool {
+        let folder = self.log.parent().and_then(Path::file_name).and_then(OsStr::to_str).unwrap_or_default();
+        let says = |text: &str| self.line.contains(text);
+        self.is_of_agent()
+            && folder.starts_with(&format!("{host}-"))
+            && says(" WARN holdfast_agent::service::worker: policy is not in force ")
+            && says(&format!(" reason={reason} "))
+    }
+
+    fn is_of_agent(&self) -> bool {
+        self.log.file_name().is_some_and(|name| name == "agent.log")
+    }
+}
+
+impl fmt::Display for Complaint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.log.display(), self.line)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REFUSED: &str = "2026-11-29T16:00:00.000000Z  WARN holdfast_agent::session: no session with the gateway \
+         gateway=\"198.19.240.2:7443\" error=\"cannot connect to the gateway: Connection refused (os error 111)\"";
+
+    #[test]
+    fn only_an_agent_that_finds_the_killed_gateway_gone_is_excused() {
+        let of = |log: &str, line: &str| Complaint::new(Path::new(log), line);
+        let excused = |line: &str| of("hosts/web-1/agent.log", line).is_of_killed_gateway(7443);
+        assert!(excused(REFUSED));
+        assert!(excused(&REFUSED.replace(
+            "cannot connect to the gateway: Connection refused (os error 111)",
+            "the handshake with the gateway failed: tls handshake eof"
+        )));
+        assert!(!excused(&REFUSED.replace(":7443", ":7444")), "the other gateway was there");
+        assert!(!excused(&REFUSED.replace("Connection refused", "No route to host")));
+        assert!(!excused(&REFUSED.replace(" WARN ", " ERROR ")));
+        assert!(!excused("2026-11-29T16:00:00.000000Z  WARN holdfast_agent::service: policy is not in force"));
+        assert!(!of("run/renderer.log", REFUSED).is_of_killed_gateway(7443));
+    }
+
+    #[test]
+    fn only_the_host_that_refused_for_that_reason_is_excused() {
+        let line = "2026-11-29T16:00:00.000000Z  WARN holdfast_agent::service::worker: policy is not in force version=7 \
+                    digest=\"3b78d651b28b\" reason=wrong_digest detail=\"the content differs\"";
+        let excused =
+            |log: &str, line: &str| Complaint::new(Path::new(log), line).is_of_refused_policy("db-1", "wrong_digest");
+        assert!(excused("hosts/db-1-8aca18/agent.log", line));
+        assert!(!excused("hosts/db-2-8aca18/agent.log", line));
+        assert!(!excused("hosts/db-1-8aca18/agent.log", &line.replace("wrong_digest", "read_back_differs")));
+        assert!(!excused("run/renderer.log", line));
+    }
+}
