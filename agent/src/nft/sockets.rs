@@ -4,7 +4,8 @@
 //!   connection is left out.
 
 use std::collections::BTreeSet;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
 
@@ -31,16 +32,17 @@ struct Socket {
 
 /// The connections of this thread's network namespace that do not stay within it.
 pub(super) fn connections() -> io::Result<Vec<Connection>> {
-    let outgoing = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range")?;
+    let outgoing = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range")?;
     let outgoing = ports(&outgoing).ok_or(io::ErrorKind::InvalidData)?;
-    let mut list = std::fs::read_to_string("/proc/thread-self/net/tcp")?;
-    match std::fs::read_to_string("/proc/thread-self/net/tcp6") {
-        Ok(more) => list.push_str(&more),
+    let mut sockets = Sockets::default();
+    sockets.read(BufReader::new(File::open("/proc/thread-self/net/tcp")?))?;
+    match File::open("/proc/thread-self/net/tcp6") {
+        Ok(list) => sockets.read(BufReader::new(list))?,
         // A kernel without IPv6.
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(error),
     }
-    Ok(told_by(&list, &outgoing))
+    Ok(sockets.connections(&outgoing))
 }
 
 fn ports(text: &str) -> Option<RangeInclusive<u16>> {
@@ -48,19 +50,36 @@ fn ports(text: &str) -> Option<RangeInclusive<u16>> {
     Some(numbers.next()?.ok()?..=numbers.next()?.ok()?)
 }
 
-/// The connections in the kernel's list; a line that is none, as its headings are, is passed over.
-fn told_by(list: &str, outgoing: &RangeInclusive<u16>) -> Vec<Connection> {
-    let sockets: Vec<Socket> = list.lines().filter_map(socket).collect();
-    let listened: BTreeSet<u16> =
-        sockets.iter().filter(|socket| socket.state == LISTENS).map(|socket| socket.local.port()).collect();
-    let talking = sockets.iter().filter(|socket| TALKS.contains(&socket.state) && !socket.local.ip().is_loopback());
-    talking
-        .filter_map(|Socket { local, remote, .. }| match local.port() {
-            port if listened.contains(&port) => Some(Connection { client: *remote, server: *local }),
-            port if outgoing.contains(&port) => Some(Connection { client: *local, server: *remote }),
+/// What matters of the kernel's lists; a busy host has many times more lines of connections that have ended.
+#[derive(Default)]
+struct Sockets {
+    listened: BTreeSet<u16>,
+    talking: Vec<Socket>,
+}
+
+impl Sockets {
+    /// Reads a list; a line that is no socket, as the headings are, is passed over.
+    fn read(&mut self, list: impl BufRead) -> io::Result<()> {
+        for line in list.lines() {
+            let Some(socket) = socket(&line?) else { continue };
+            if socket.state == LISTENS {
+                self.listened.insert(socket.local.port());
+            } else if TALKS.contains(&socket.state) && !socket.local.ip().is_loopback() {
+                self.talking.push(socket);
+            }
+        }
+        Ok(())
+    }
+
+    fn connections(self, outgoing: &RangeInclusive<u16>) -> Vec<Connection> {
+        let Self { listened, talking } = self;
+        let opened = talking.into_iter().filter_map(|Socket { local, remote, .. }| match local.port() {
+            port if listened.contains(&port) => Some(Connection { client: remote, server: local }),
+            port if outgoing.contains(&port) => Some(Connection { client: local, server: remote }),
             _ => None,
-        })
-        .collect()
+        });
+        opened.collect()
+    }
 }
 
 fn socket(line: &str) -> Option<Socket> {
@@ -118,8 +137,10 @@ mod tests {
         ]
         .concat();
         let at = |ip: [u8; 4], port| SocketAddr::from((ip, port));
+        let mut sockets = Sockets::default();
+        sockets.read(list.as_bytes()).expect("memory can be read");
         assert_eq!(
-            told_by(&list, &(32_768..=60_999)),
+            sockets.connections(&(32_768..=60_999)),
             [
                 Connection { client: at(peer, 40_000), server: at(own, 80) },
                 Connection { client: at(own, 50_000), server: at(peer, 443) },

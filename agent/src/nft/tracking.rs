@@ -62,17 +62,32 @@ pub(super) struct Told {
 }
 
 /// Tells tracking of every connection that this network namespace has a socket of.
+///
+/// # Errors
+/// The first [`Error`]: if none could be told at all, or if some could not.
 pub(super) fn tell(link: &mut Link) -> Result<Told, Error> {
     let open = sockets::connections().map_err(|source| Error::Socket { doing: "list the connections", source })?;
-    let mut told = Told::default();
-    for connection in open {
-        if put(link, connection)? {
-            told.new += 1;
-        } else if is_turned(link, connection)? && drop_entry(link, connection)? && put(link, connection)? {
-            told.turned += 1;
+    let (mut told, mut failed) = (Told::default(), None);
+    for (before, connection) in open.into_iter().enumerate() {
+        match tell_of(link, connection, &mut told) {
+            Ok(()) => {}
+            // A kernel that cannot be told is not asked thousands of times.
+            Err(error) if before == 0 => return Err(error),
+            Err(error) => {
+                failed.get_or_insert(error);
+            }
         }
     }
-    Ok(told)
+    failed.map_or(Ok(told), Err)
+}
+
+fn tell_of(link: &mut Link, connection: Connection, told: &mut Told) -> Result<(), Error> {
+    if put(link, connection)? {
+        told.new += 1;
+    } else if is_turned(link, connection)? && drop_entry(link, connection)? && put(link, connection)? {
+        told.turned += 1;
+    }
+    Ok(())
 }
 
 fn request(link: &mut Link, message: u16, flags: u16, connection: Connection) -> Writer {

@@ -18,6 +18,9 @@ mod published;
 /// How long something that must come is waited for; what must not come is waited for `WAIT`.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// The same for what must not come where other packets of the test show how soon one comes.
+const SOON: Duration = Duration::from_millis(100);
+
 /// The server's and the client's address, of each family.
 const FAMILIES: [(&str, &str); 2] = [("10.77.0.1", "10.77.0.2"), ("fd77::1", "fd77::2")];
 

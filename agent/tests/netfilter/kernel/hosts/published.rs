@@ -4,7 +4,7 @@ use std::net::{SocketAddr, UdpSocket};
 
 use holdfast_model::policy::{Body, Mode, Peers};
 
-use super::{at, bound};
+use super::{SOON, at, bound};
 use crate::kernel::flows::{Applied, Tcp, body, isolated};
 use crate::support::bodies::{allow, set, set_key, tcp, udp};
 use crate::support::load_nft;
@@ -98,6 +98,7 @@ fn a_published_port_obeys_ingress_by_the_port_that_was_asked_for_and_a_container
     host.change(&policy(&STRANGERS));
 
     for open in &mut open {
+        [&open.0, &open.1].into_iter().for_each(|end| end.set_read_timeout(Some(SOON)).unwrap());
         assert_eq!(open.passes(), (false, false));
     }
 }
