@@ -176,10 +176,7 @@ impl Pump {
             match event {
                 Event::Opened(ack) => {
                     dialer.handle_opened(shell.now());
-                    dialer.handle_gateways(ack.gateways.clone());
-                    if shell.gateways.rename(&ack.gateways) {
-                        keep(shell).await?;
-                    }
+                    rename(shell, dialer, &ack.gateways).await?;
                     tracing::info!(gateway, session_epoch = ack.session_epoch.raw(), "session is open");
                     shell.tell(|status| {
                         status.authority_epoch = ack.authority.epoch.raw();
@@ -194,9 +191,7 @@ impl Pump {
                 Event::Drain(drain) => {
                     tracing::info!(gateway, reconnect_after_ms = drain.reconnect_after_ms, "gateway will go away");
                     dialer.handle_drain(&drain, shell.now());
-                    if shell.gateways.rename(&drain.gateways) {
-                        keep(shell).await?;
-                    }
+                    rename(shell, dialer, &drain.gateways).await?;
                 }
                 Event::Directive(code) => tracing::info!(gateway, ?code, "gateway asks"),
                 Event::Fault { code, update_seq } => {
@@ -208,6 +203,13 @@ impl Pump {
         }
         Ok(())
     }
+}
+
+/// Takes a gateway's list of gateways: what of it may be dialled is dialled and kept open.
+async fn rename(shell: &mut Shell, dialer: &mut Dialer, names: &[String]) -> Result<(), WorkerGone> {
+    let is_new = shell.gateways.rename(names);
+    dialer.handle_gateways(shell.gateways.names().to_vec());
+    if is_new { keep(shell).await } else { Ok(()) }
 }
 
 /// Keeps a changed list of gateways open; a kernel that refuses is told and tried again at the next dial.

@@ -2,6 +2,7 @@
 //!
 //! - Kept on disk, so that a restart on an isolated host keeps open what it must dial, before it can ask anybody.
 //! - Names come from enrolment and from gateways over a verified session; addresses from the names and from looking them up.
+//! - A gateway's list is no policy, so it opens little: TCP to the ports that enrolment named, and to no other.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -28,6 +29,8 @@ struct Known {
 pub(super) struct Gateways {
     file: PathBuf,
     known: Known,
+    /// Those that enrolment named.
+    ports: BTreeSet<u16>,
 }
 
 impl Gateways {
@@ -39,15 +42,24 @@ impl Gateways {
         if known.names.is_empty() {
             known.names = enrolled.to_vec();
         }
-        Self { file, known }
+        Self { file, known, ports: enrolled.iter().filter_map(|name| port_of(name)).collect() }
     }
 
     pub(super) fn names(&self) -> &[String] {
         &self.known.names
     }
 
-    /// Another list, as a gateway told it; whether it is another. An empty one changes nothing.
+    /// Another list, as a gateway told it; whether it is another. One without a name that may be dialled changes nothing.
     pub(super) fn rename(&mut self, names: &[String]) -> bool {
+        let is_dialled = |name: &&String| port_of(name).is_some_and(|port| self.ports.contains(&port));
+        let (names, foreign): (Vec<&String>, Vec<&String>) = names.iter().partition(is_dialled);
+        if !foreign.is_empty() {
+            tracing::warn!(
+                ?foreign,
+                "a gateway names others on ports that this host was not enrolled with; they are passed over"
+            );
+        }
+        let names: Vec<String> = names.into_iter().cloned().collect();
         if names.is_empty() || names == self.known.names {
             return false;
         }
@@ -89,6 +101,10 @@ impl Gateways {
     }
 }
 
+fn port_of(name: &str) -> Option<u16> {
+    name.rsplit_once(':')?.1.parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -106,5 +122,9 @@ mod tests {
         assert!(gateways.rename(&["192.0.2.2:7443".to_owned()]) && !gateways.rename(&[]));
         let after = Gateways::load(folder.path(), &enrolled).kept(&Kept::default()).gateways;
         assert_eq!(after, ["192.0.2.2:7443".parse().expect("an address")]);
+        // A list is no way to open anything else.
+        let list = ["192.0.2.3:7443".to_owned(), "203.0.113.140:5432".to_owned(), "203.0.113.141".to_owned()];
+        assert!(gateways.rename(&list) && !gateways.rename(&list[1..]));
+        assert_eq!(gateways.names(), &list[..1]);
     }
 }
