@@ -110,7 +110,13 @@ impl Verifier {
     pub fn line(&mut self, line: &str) {
         self.entries += 1;
         match Entry::parse(line) {
-            Ok(entry) => self.entry(&entry),
+            Ok(entry) => {
+                // Bytes beside the entry are no entry, but the log is not what was written.
+                if entry.to_line() != line {
+                    self.fault(entry.n, FaultKind::Changed);
+                }
+                self.entry(&entry);
+            }
             Err(error) => {
                 let detail = match error {
                     EntryError::Json(error) => error.to_string(),
@@ -138,7 +144,8 @@ impl Verifier {
         } else if !after_unreadable && entry.prev != self.head.hash && !changed {
             self.fault(entry.n, FaultKind::Broken);
         }
-        if changed {
+        let told = self.faults.last().is_some_and(|fault| fault.n == entry.n && fault.kind == FaultKind::Changed);
+        if changed && !told {
             self.fault(entry.n, FaultKind::Changed);
         }
         self.order(entry);

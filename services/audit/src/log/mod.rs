@@ -13,7 +13,7 @@ mod segment;
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write as _;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 pub use checkpoints::Checkpoints;
@@ -52,6 +52,14 @@ pub enum LogError {
         /// What the reader said.
         #[source]
         source: EntryError,
+    },
+    /// Somebody else moved, replaced or wrote the file that entries are appended to.
+    #[error(
+        "{path} is no longer the file that this service wrote; start the service again, and it goes on behind what is there"
+    )]
+    Replaced {
+        /// The segment.
+        path: PathBuf,
     },
     /// An event that does not fit the log.
     #[error("an event cannot be logged")]
@@ -138,6 +146,7 @@ impl Log {
             (self.file, self.bytes) = open_segment(&path)?;
             self.path = path;
         }
+        self.check_untouched()?;
         let written = self.file.write_all(lines.as_bytes()).and_then(|()| self.file.sync_data());
         if let Err(source) = written {
             // What a failed write left behind is cut off at once, so that a later append does not follow half a line.
@@ -148,6 +157,21 @@ impl Log {
         self.chain = chain;
         self.place = place;
         Ok(chain.head())
+    }
+}
+
+impl Log {
+    /// An open file takes writes also when its name is gone: nobody would ever read those.
+    fn check_untouched(&self) -> Result<(), LogError> {
+        let open = self.file.metadata().map_err(io("look at", &self.path))?;
+        let named = match fs::metadata(&self.path) {
+            Ok(named) => Some(named),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+            Err(error) => return Err(io("look at", &self.path)(error)),
+        };
+        let is_same =
+            |named: fs::Metadata| (named.dev(), named.ino(), named.len()) == (open.dev(), open.ino(), self.bytes);
+        if named.is_some_and(is_same) { Ok(()) } else { Err(LogError::Replaced { path: self.path.clone() }) }
     }
 }
 

@@ -65,6 +65,31 @@ fn a_damaged_last_entry_is_named_and_left_alone() {
 }
 
 #[test]
+fn a_file_that_another_hand_replaced_cut_or_took_away_takes_no_entry() {
+    type Deed = fn(&Path);
+    let deeds: [Deed; 4] = [
+        |path| fs::remove_file(path).expect("it is ours"),
+        |path| {
+            let copy = path.with_extension("copy");
+            fs::copy(path, &copy).expect("it is ours");
+            fs::rename(copy, path).expect("it is ours");
+        },
+        |path| fs::write(path, "").expect("it is ours"),
+        |path| fs::write(path, [fs::read(path).expect("it is ours"), b"\n".to_vec()].concat()).expect("it is ours"),
+    ];
+    for deed in deeds {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut log = Log::open(folder.path()).expect("opens");
+        let head = append(&mut log, 1..=3);
+        deed(&folder.path().join(segment::file_name(1)));
+        let events = [mk_event(4)];
+        let refused = log.append(events.iter().map(String::as_str));
+        assert!(matches!(refused, Err(LogError::Replaced { .. })), "{refused:?}");
+        assert_eq!(log.head(), head);
+    }
+}
+
+#[test]
 fn a_second_writer_is_refused() {
     let folder = tempfile::tempdir().expect("a folder");
     let first = Log::open(folder.path()).expect("opens");

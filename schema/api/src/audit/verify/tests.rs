@@ -38,6 +38,18 @@ fn a_changed_event_is_named_and_only_it() {
 }
 
 #[test]
+fn bytes_beside_an_entry_and_an_empty_line_are_named() {
+    for beside in ["{} ", " {}", "{}\r"] {
+        let mut log = mk_log(4);
+        log[2] = beside.replace("{}", &log[2]);
+        assert_eq!(verify(&log, vec![]).faults, [Fault { n: 3, kind: FaultKind::Changed }], "{beside:?}");
+    }
+    let mut log = mk_log(4);
+    log.insert(2, String::new());
+    assert!(verify(&log, vec![]).faults.iter().any(|fault| matches!(fault.kind, FaultKind::Unreadable { .. })));
+}
+
+#[test]
 fn a_missing_entry_and_a_missing_tail_are_named() {
     let mut log = mk_log(10);
     let checkpoint = head_of(&log);
