@@ -3,14 +3,11 @@
 use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
 
-use super::{Ends, FAMILIES, PATIENCE, asking, at, bound, shut_but_for};
+use super::{CUT_BYTES, Ends, FAMILIES, PATIENCE, asking, at, bound, shut_but_for};
 use crate::kernel::flows::WAIT;
 use crate::support::bodies::udp;
 use crate::support::namespace::Namespace;
 use crate::support::output_of;
-
-/// Six fragments on Ethernet, of which only the first carries the ports.
-const CUT_BYTES: usize = 8_000;
 
 fn received(socket: &UdpSocket) -> Option<(usize, SocketAddr)> {
     socket.recv_from(&mut [0; 2 * CUT_BYTES]).ok()

@@ -21,6 +21,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// The same for what must not come where other packets of the test show how soon one comes.
 const SOON: Duration = Duration::from_millis(100);
 
+/// Six fragments on Ethernet, of which only the first carries the ports.
+const CUT_BYTES: usize = 8_000;
+
 /// The server's and the client's address, of each family.
 const FAMILIES: [(&str, &str); 2] = [("10.77.0.1", "10.77.0.2"), ("fd77::1", "fd77::2")];
 

@@ -1,11 +1,12 @@
 //! A container behind the host: what is published and what the container asks for obey the host's rules, both ways, in both families.
 
+use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
 
 use holdfast_model::policy::{Body, Mode, Peers};
 
-use super::{SOON, at, bound};
-use crate::kernel::flows::{Applied, Tcp, body, isolated};
+use super::{CUT_BYTES, SOON, at, bound};
+use crate::kernel::flows::{Applied, Tcp, body, connect, isolated};
 use crate::support::bodies::{allow, set, set_key, tcp, udp};
 use crate::support::load_nft;
 use crate::support::namespace::Namespace;
@@ -120,5 +121,26 @@ fn datagrams_to_a_published_port_and_from_a_container_obey_the_same_rules() {
             assert_eq!(answers(&cut), (false, false), "{inside}");
         }
         host.change(&policy(&PEERS));
+    }
+}
+
+#[test]
+fn fragments_and_refusals_pass_a_published_port_in_both_directions() {
+    let (_host, peer, container) = published();
+    for Family { host: address, peer: from, inside, .. } in FAMILIES {
+        let closed = bound(&peer, at(from, 0));
+        closed.connect(at(address, 8080)).unwrap();
+        closed.send(b"ask").unwrap();
+        assert_eq!(closed.recv(&mut [0; 8]).unwrap_err().kind(), ErrorKind::ConnectionRefused, "{inside}");
+        let refused = peer.run(move || connect(from, at(address, 8080)).unwrap_err());
+        assert_eq!(refused.kind(), ErrorKind::ConnectionRefused, "{inside}");
+
+        let [server, client] = udp_ends(&container, at(inside, 80), &peer, from, at(address, 8080));
+        let mut bytes = vec![0; 2 * CUT_BYTES];
+        client.send(&[1; CUT_BYTES]).unwrap();
+        let (length, asker) = server.recv_from(&mut bytes).expect("published and allowed");
+        assert_eq!(length, CUT_BYTES);
+        server.send_to(&[2; CUT_BYTES], asker).unwrap();
+        assert_eq!(client.recv(&mut bytes).expect("an answer"), CUT_BYTES, "{inside}");
     }
 }
