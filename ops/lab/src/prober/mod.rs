@@ -86,10 +86,10 @@ pub struct Patience {
 }
 
 impl Patience {
-    /// For probes that should get through: a loaded machine must not look like a drop.
+    /// For probes that should get through: a loaded machine must not look like a drop, and only a drop takes all of it.
     #[must_use]
     pub fn for_allowed() -> Self {
-        Self { attempts_ms: vec![300, 600, 1200, 2400], in_flight: 32 }
+        Self { attempts_ms: vec![300, 600, 1200, 2400, 4800], in_flight: 32 }
     }
 
     /// For probes that should be dropped: short, with one retry. TCP sends one packet in such an attempt: its own retry comes after a second.

@@ -4,7 +4,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsRawFd, RawFd};
 
-use nix::sys::socket::sockopt::{Ipv4PacketInfo, Ipv6RecvPacketInfo};
+use nix::sys::socket::sockopt::{Ipv4PacketInfo, Ipv6RecvPacketInfo, RcvBufForce};
 use nix::sys::socket::{
     ControlMessage, ControlMessageOwned, MsgFlags, SockaddrStorage, cmsg_space, recvmsg, sendmsg, setsockopt,
 };
@@ -14,7 +14,8 @@ use tokio::net::UdpSocket;
 
 /// The most bytes of a packet that are looked at; probes have fewer than 100.
 const PACKET_BYTES_MAX: usize = 2048;
-/// Room for what arrives while the helper is busy: a raw socket gets every packet of its protocol.
+/// Room for what arrives while the helper is busy: a raw socket gets every packet of its protocol. Forced, since the kernel cuts what is only asked
+/// for to what the system lets anybody have, by default some hundred packets, without a word.
 const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
 
 /// One family's end of a protocol.
@@ -64,7 +65,7 @@ impl PacketSocket {
         } else {
             setsockopt(&socket, Ipv4PacketInfo, &true)?;
         }
-        socket.set_recv_buffer_size(RECEIVE_BUFFER_BYTES)?;
+        setsockopt(&socket, RcvBufForce, &RECEIVE_BUFFER_BYTES)?;
         socket.set_nonblocking(true)?;
         Ok(Self { descriptor: UdpSocket::from_std(socket.into())?, raw_v4 })
     }
