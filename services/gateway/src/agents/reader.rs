@@ -72,6 +72,7 @@ impl<S: AgentsStore> Reader<S> {
                 return questions.iter().map(|_| Answer::Unavailable.into()).collect();
             }
         };
+        tracing::debug!(questions = questions.len(), rows = rows.len(), "desired states read");
         let rows: HashMap<(HostId, Component), DesiredRow> =
             rows.into_iter().map(|row| ((row.host, row.component), row)).collect();
         let steps: Vec<Option<Step>> = questions

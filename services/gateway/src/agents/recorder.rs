@@ -153,6 +153,7 @@ async fn write<S: AgentsStore>(store: &S, batch: Vec<Fact>, registry: &Registry,
             }
         }
     };
+    tracing::debug!(facts = batch.len(), "facts written");
     registry.supersede(&recorded.stale);
     if batch.iter().any(|fact| !matches!(fact.seen, Seen::Heard { .. } | Seen::Addresses(_))) {
         ring(bell, Hint::Event);

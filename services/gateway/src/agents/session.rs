@@ -304,6 +304,7 @@ impl Shell {
 
     fn record_outcome(&mut self, report: OutcomeReport) {
         if let Some(opened) = &self.opened {
+            tracing::debug!(host = %self.peer.host, component = %report.component, version = %report.wanted.version, "outcome taken");
             let outcome = outcome_of(self.peer.host, opened.session_epoch, report);
             self.record(Seen::Outcome(Box::new(outcome)));
         }
@@ -383,6 +384,7 @@ impl Shell {
         let mail = self.mailbox.take();
         for (component, version) in Component::ALL.into_iter().zip(mail.versions) {
             if let Some(version) = version {
+                tracing::debug!(host = %self.peer.host, %component, %version, "version heard of");
                 self.machine.handle_compare(component, version);
             }
         }

@@ -31,6 +31,7 @@ pub(super) async fn run(means: &Means, term: LeaseTerm, authority: Authority) ->
         };
         let until = changes.until;
         if until > fleet.revision() {
+            tracing::debug!(revision = %until, "intent read");
             fleet.handle_edits(edits_of(changes), until, clock.now());
         }
         match commit_due(means, term, authority, fleet, &mut hints, clock).await {
@@ -78,7 +79,9 @@ async fn commit_due(
         let Some(planned) = planned else { return Ok(fleet) };
         metrics::histogram!("holdfast_render_seconds").record(started.elapsed().as_secs_f64());
         metrics::counter!("holdfast_render_hosts_total").increment(u64::from(planned.plan.hosts_rendered));
-        match means.store.commit_render(signed(means, term, authority, &planned)).await {
+        let commit = signed(means, term, authority, &planned);
+        tracing::debug!(revision = %commit.revision, states = commit.states.len(), "planned");
+        match means.store.commit_render(commit).await {
             Ok(_) => {
                 fleet.handle_committed(&planned);
                 announce(means, term, &planned, hints).await;

@@ -67,6 +67,7 @@ pub(crate) async fn run(mut stream: TlsStream<TcpStream>, host: HostId, pinned: 
             match event {
                 Event::Apply(apply) => {
                     let result = take(&mut policy, &apply);
+                    tracing::debug!("update taken");
                     machine.handle_result(apply.update_seq, result);
                 }
                 Event::Closed(_) => return,

@@ -7,10 +7,11 @@ mod agent;
 mod figures;
 mod floor;
 mod product;
+mod stages;
 
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::{Parser, Subcommand};
 use figures::{Figure, Times};
@@ -22,6 +23,7 @@ use time::OffsetDateTime;
 
 use crate::floor::Floor;
 use crate::product::Product;
+use crate::stages::{Stage, Stages, Stamps};
 
 /// Measures Holdfast beside the floor of the same run.
 #[derive(Debug, Parser)]
@@ -52,16 +54,32 @@ struct Measured {
     committed_to_done: Figure,
 }
 
+/// The product's own spaced changes: done means that the outcome is stored.
+#[derive(Serialize)]
+struct Spaced {
+    #[serde(flatten)]
+    measured: Measured,
+    /// Until the gateway has verified the agent's word: P1's own end, which the floor's 8 bytes stand for.
+    asked_to_acked: Figure,
+    /// Where the time went.
+    stages: Vec<Stage>,
+}
+
 #[derive(Serialize)]
 struct Report {
-    spaced: Measured,
+    spaced: Spaced,
     spaced_floor: Measured,
-    /// The product's p50 over the floor's, from before the transaction on: P1 wants at most 4.
-    spaced_p50_ratio: f64,
-    spaced_p99_ratio: f64,
+    /// Asked to acked over the floor, as P1 has it: it wants at most 4 of each.
+    acked_p50_ratio: f64,
+    acked_p99_ratio: f64,
+    /// Asked to stored over the same floor, which stores nothing at its end.
+    stored_p50_ratio: f64,
+    stored_p99_ratio: f64,
     /// Closed loop on one host: within the 50 ms of quiet, so the coalescing shows.
     back_to_back: Measured,
     back_to_back_floor: Measured,
+    /// What parts warned of meanwhile.
+    warnings: Vec<String>,
 }
 
 #[derive(Default)]
@@ -101,6 +119,7 @@ fn print(text: &str) {
 }
 
 async fn change(count: u32, space: Duration) -> Report {
+    let stamps = Stamps::listen();
     let postgres = TestPostgres::start_migrated().await;
     // A test's server does not sync; what is measured here does.
     postgres.sql("ALTER SYSTEM SET fsync = on");
@@ -112,10 +131,14 @@ async fn change(count: u32, space: Duration) -> Report {
     let mut floor = Floor::start(&postgres.config("postgres"), &nats.url(), &ca).await;
     let before = product.version().await;
 
-    let (mut spaced, mut spaced_floor) = (Both::default(), Both::default());
+    let (mut spaced, mut spaced_floor, mut stages) = (Both::default(), Both::default(), Stages::new());
     for n in 0..count {
         tokio::time::sleep(space / 2).await;
-        spaced.push(product.change().await);
+        stamps.clear();
+        let begun = Instant::now();
+        let (asked, committed) = product.change().await;
+        stages.push(&stamps, begun, asked - committed);
+        spaced.push((asked, committed));
         tokio::time::sleep(space / 2).await;
         spaced_floor.push(floor.change(n).await);
     }
@@ -130,13 +153,16 @@ async fn change(count: u32, space: Duration) -> Report {
     assert_eq!(product.version().await - before, u64::from(2 * count));
     product.stop().await;
 
-    let (own, raw) = (spaced.measured(), spaced_floor.measured());
+    let (own, raw, acked) = (spaced.measured(), spaced_floor.measured(), stages.acked());
     Report {
-        spaced_p50_ratio: own.asked_to_done.p50_ms / raw.asked_to_done.p50_ms,
-        spaced_p99_ratio: own.asked_to_done.p99_ms / raw.asked_to_done.p99_ms,
-        spaced: own,
+        acked_p50_ratio: acked.p50_ms / raw.asked_to_done.p50_ms,
+        acked_p99_ratio: acked.p99_ms / raw.asked_to_done.p99_ms,
+        stored_p50_ratio: own.asked_to_done.p50_ms / raw.asked_to_done.p50_ms,
+        stored_p99_ratio: own.asked_to_done.p99_ms / raw.asked_to_done.p99_ms,
+        spaced: Spaced { measured: own, asked_to_acked: acked, stages: stages.figures() },
         spaced_floor: raw,
         back_to_back: back_to_back.measured(),
         back_to_back_floor: back_to_back_floor.measured(),
+        warnings: stamps.warnings(),
     }
 }

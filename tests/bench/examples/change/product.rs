@@ -46,6 +46,8 @@ const PEERS: u8 = 20;
 pub(crate) struct Product {
     operators: Store,
     bus: Bus,
+    /// Rings on the bus, as the gateway's doors do.
+    rings: mpsc::Sender<Hint>,
     bell: mpsc::Receiver<Hint>,
     agents: Store,
     host: HostId,
@@ -88,7 +90,12 @@ impl Product {
             agent::run(stream, host, authority, keys).await;
             Ok::<_, std::convert::Infallible>(())
         });
-        let mut product = Self { operators, bus, bell, agents, host, edits: 0, tasks };
+        let (rings, ringing) = holdfast_gateway::bell::bell(bus.clone());
+        tasks.background("bell", async move {
+            ringing.await;
+            Ok::<_, std::convert::Infallible>(())
+        });
+        let mut product = Self { operators, bus, rings, bell, agents, host, edits: 0, tasks };
         product.settle().await;
         product
     }
@@ -137,13 +144,18 @@ impl Product {
         let begun = Instant::now();
         self.apply(objects).await;
         let committed = Instant::now();
-        // The committer publishes its own hint, right after the commit; nobody waits for the broker's answer.
-        let bus = self.bus.clone();
-        self.tasks.detached("hint", async move { bus.publish_hint(&Hint::Intent).await });
+        // As the operators' door does: right after the commit, and nobody waits for the broker's answer.
+        for hint in [Hint::Intent, Hint::Event] {
+            self.rings.try_send(hint).expect("the bell has room");
+        }
         // The agents' door rings when facts are stored; with one host and a delta the only fact is the outcome.
         loop {
             match timeout(DEADLINE, self.bell.recv()).await.expect("an outcome in time").expect("the door is open") {
-                Hint::Event => return (begun.elapsed(), committed.elapsed()),
+                hint @ Hint::Event => {
+                    let done = (begun.elapsed(), committed.elapsed());
+                    self.rings.try_send(hint).expect("the bell has room");
+                    return done;
+                }
                 Hint::Answer { .. } | Hint::Host(_) | Hint::Intent | Hint::Request => {}
             }
         }
