@@ -23,7 +23,7 @@ impl Store {
     /// # Errors
     /// [`Error::Value`] if the bytes of one do not have its digest.
     pub async fn fetch_artifacts(&self, digests: Vec<Digest>) -> Result<BTreeMap<Digest, Vec<u8>>, Error> {
-        self.transact("fetch artifacts", Mode::Snapshot, move |tx| {
+        self.transact("fetch artifacts", Mode::Statement, move |tx| {
             let digests = digests.clone();
             Box::pin(async move { fetch(tx, &digests).await })
         })
@@ -61,7 +61,7 @@ impl Store {
     /// # Errors
     /// [`Error`] of the connection.
     pub async fn stored_artifacts(&self, digests: Vec<Digest>) -> Result<BTreeSet<Digest>, Error> {
-        self.transact("look for artifacts", Mode::Snapshot, move |tx| {
+        self.transact("look for artifacts", Mode::Statement, move |tx| {
             let wanted: Vec<Vec<u8>> = digests.iter().map(|digest| digest.as_bytes().to_vec()).collect();
             Box::pin(async move {
                 let rows: Vec<Vec<u8>> = sqlx::query_scalar("SELECT digest FROM artifacts WHERE digest = ANY($1)")

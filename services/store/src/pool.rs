@@ -45,6 +45,8 @@ pub(crate) enum Mode {
     LongWrite,
     /// Reads one consistent state.
     Snapshot,
+    /// Reads with one statement, which sees one state by itself, or things that never change: the round trips of a transaction are saved.
+    Statement,
     /// Reads one consistent state for a check of everything; may make temporary tables.
     LongSnapshot,
 }
@@ -54,7 +56,7 @@ impl Mode {
         match self {
             Self::Write => "BEGIN",
             Self::LongWrite => "BEGIN; SET LOCAL statement_timeout = '600s'",
-            Self::Snapshot => "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
+            Self::Snapshot | Self::Statement => "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
             // A READ ONLY transaction may still write to temporary tables but not make them.
             Self::LongSnapshot => "BEGIN ISOLATION LEVEL REPEATABLE READ; SET LOCAL statement_timeout = '600s'",
         }
@@ -62,7 +64,7 @@ impl Mode {
 
     const fn call_timeout(self) -> Duration {
         match self {
-            Self::Write | Self::Snapshot => CALL_TIMEOUT,
+            Self::Write | Self::Snapshot | Self::Statement => CALL_TIMEOUT,
             Self::LongWrite | Self::LongSnapshot => LONG_CALL_TIMEOUT,
         }
     }
@@ -211,17 +213,18 @@ impl Inner {
     where
         F: for<'c> Fn(&'c mut PgConnection) -> Work<'c, T> + Send + Sync,
     {
+        if mode == Mode::Statement
+            && let Some(result) = self.alone(work).await?
+        {
+            return result;
+        }
         let after = mode.call_timeout();
         let mut held = self.begin(mode).await?;
         let connection = held.connection();
         match timeout(after, work(connection)).await {
             Err(_) => Err(Error::TimedOut { what: "a transaction", after }),
             Ok(Err(error)) => {
-                // What failed is over; the connection is worth keeping only if it says so in time.
-                let rollback = sqlx::raw_sql("ROLLBACK").execute(&mut *connection);
-                if !is_outdated(&error) && matches!(timeout(ACQUIRE_TIMEOUT, rollback).await, Ok(Ok(_))) {
-                    held.release();
-                }
+                held.settle(&error).await;
                 Err(error)
             }
             Ok(Ok(value)) => match timeout(after, sqlx::raw_sql("COMMIT").execute(&mut *connection)).await {
@@ -235,6 +238,26 @@ impl Inner {
                 Ok(Err(source)) => Err(Error::OutcomeUnknown { what: "commit", source: Some(source) }),
                 Err(_) => Err(Error::OutcomeUnknown { what: "commit", source: None }),
             },
+        }
+    }
+
+    /// Reads without a transaction. `None` if the connection was dead or silent: nothing has happened by reading, so it is read again the long
+    /// way, which finds a connection that lives and gives slow statements their time.
+    async fn alone<T, F>(&self, work: &F) -> Result<Option<Result<T, Error>>, Error>
+    where
+        F: for<'c> Fn(&'c mut PgConnection) -> Work<'c, T> + Send + Sync,
+    {
+        let mut held = self.acquire().await?;
+        match timeout(ACQUIRE_TIMEOUT, work(held.connection())).await {
+            Ok(Ok(value)) => {
+                held.release();
+                Ok(Some(Ok(value)))
+            }
+            Ok(Err(Error::Unavailable { .. })) | Err(_) => Ok(None),
+            Ok(Err(error)) => {
+                held.settle(&error).await;
+                Ok(Some(Err(error)))
+            }
         }
     }
 
@@ -267,6 +290,14 @@ impl Held {
 
     fn release(mut self) {
         drop(self.0.take());
+    }
+
+    /// What failed is over; the connection is worth keeping only if it says so in time.
+    async fn settle(mut self, error: &Error) {
+        let rollback = sqlx::raw_sql("ROLLBACK").execute(self.connection());
+        if !is_outdated(error) && matches!(timeout(ACQUIRE_TIMEOUT, rollback).await, Ok(Ok(_))) {
+            self.release();
+        }
     }
 }
 

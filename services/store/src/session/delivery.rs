@@ -53,7 +53,7 @@ impl Store {
     /// # Errors
     /// [`Error::Value`] if a stored state cannot be read.
     pub async fn latest_of(&self, hosts: Vec<HostId>) -> Result<Vec<LatestState>, Error> {
-        self.transact("load desired states", Mode::Snapshot, move |tx| {
+        self.transact("load desired states", Mode::Statement, move |tx| {
             let hosts: Vec<Uuid> = hosts.iter().map(|host| host.uuid()).collect();
             Box::pin(async move {
                 let rows: Vec<LatestRow> = sqlx::query_as(
@@ -74,7 +74,7 @@ impl Store {
     /// # Errors
     /// [`Error`] of the connection.
     pub async fn compare(&self, held: Vec<HeldVersion>) -> Result<Vec<(HostId, Component, Version)>, Error> {
-        self.transact("compare held versions", Mode::Snapshot, move |tx| {
+        self.transact("compare held versions", Mode::Statement, move |tx| {
             let hosts: Vec<Uuid> = held.iter().map(|one| one.host.uuid()).collect();
             let components: Vec<i16> = held.iter().map(|one| small(one.component)).collect();
             let versions: Result<Vec<i64>, Error> =
@@ -104,7 +104,7 @@ impl Store {
     /// # Errors
     /// [`Error::Value`] if a stored row cannot be read.
     pub async fn newest_of(&self, hosts: Vec<HostId>) -> Result<Vec<HostNewest>, Error> {
-        self.transact("compare sessions and versions", Mode::Snapshot, move |tx| {
+        self.transact("compare sessions and versions", Mode::Statement, move |tx| {
             let hosts: Vec<Uuid> = hosts.iter().map(|host| host.uuid()).collect();
             Box::pin(async move {
                 let rows: Vec<(Uuid, i64, Option<i16>, Option<i64>)> = sqlx::query_as(
@@ -137,7 +137,7 @@ impl Store {
     /// # Errors
     /// [`Error::Value`] if a stored host cannot be read.
     pub async fn host_identities(&self, hosts: Vec<HostId>) -> Result<Vec<HostIdentity>, Error> {
-        self.transact("load hosts", Mode::Snapshot, move |tx| {
+        self.transact("load hosts", Mode::Statement, move |tx| {
             let hosts: Vec<Uuid> = hosts.iter().map(|host| host.uuid()).collect();
             Box::pin(async move {
                 let rows: Vec<(Uuid, String, String, Vec<u8>)> = sqlx::query_as(
