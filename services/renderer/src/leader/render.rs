@@ -107,9 +107,8 @@ fn signed(means: &Means, lease_term: LeaseTerm, authority: Authority, planned: &
     }
 }
 
-/// After the commit, never before.
+/// After the commit, never before; hosts first, since the copy of the events waits for nobody.
 async fn announce(means: &Means, term: LeaseTerm, planned: &Planned, hints: &mut u64) {
-    means.wakes.event.notify_one();
     let plan = &planned.plan;
     tracing::info!(
         revision = %plan.revision,

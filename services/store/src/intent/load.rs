@@ -17,7 +17,7 @@ use super::latest_revision;
 use crate::artifact;
 use crate::error::Error;
 use crate::pool::{Mode, Store};
-use crate::value::{big, digest, from_json, text};
+use crate::value::{big, digest, from_json, number, text};
 
 /// What changed after one revision, up to and including another.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -32,24 +32,20 @@ pub struct Changes {
     pub hosts: Vec<HostChange>,
 }
 
-/// One object before and after.
+/// One object that differs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ObjectChange {
     /// What names it.
     pub key: ObjectKey,
-    /// What it said; absent if it was not in force.
-    pub before: Option<Spec>,
     /// What it says; absent if it is not in force.
     pub now: Option<Spec>,
 }
 
-/// One host before and after.
+/// One host that differs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HostChange {
     /// Which host.
     pub host: HostId,
-    /// What it was; absent if it was not enrolled.
-    pub before: Option<EnrolledHost>,
     /// What it is; absent if it is no longer enrolled.
     pub now: Option<EnrolledHost>,
 }
@@ -60,7 +56,7 @@ impl Store {
     /// # Errors
     /// [`Error`] of the connection.
     pub async fn latest_revision(&self) -> Result<Revision, Error> {
-        self.transact("read the last revision", Mode::Snapshot, |tx| Box::pin(latest_revision(tx))).await
+        self.transact("read the last revision", Mode::Statement, |tx| Box::pin(latest_revision(tx))).await
     }
 
     /// Everything in force at a revision, or at the last one.
@@ -85,7 +81,7 @@ impl Store {
     /// # Errors
     /// As [`Store::load_intent`].
     pub async fn changes_since(&self, after: Revision) -> Result<Changes, Error> {
-        self.transact("load changes of intent", Mode::Snapshot, move |tx| {
+        self.transact("load changes of intent", Mode::Statement, move |tx| {
             Box::pin(async move { load_changes(tx, after).await })
         })
         .await
@@ -99,7 +95,6 @@ struct ObjectRow {
     name: String,
     spec: Option<serde_json::Value>,
     spec_digest: Option<Vec<u8>>,
-    from_revision: i64,
 }
 
 #[derive(sqlx::FromRow)]
@@ -110,7 +105,6 @@ struct HostRow {
     labels: serde_json::Value,
     ports: serde_json::Value,
     addresses: Vec<IpNet>,
-    from_revision: i64,
 }
 
 impl HostRow {
@@ -128,21 +122,37 @@ impl HostRow {
 
 impl ObjectRow {
     fn key(&self) -> Result<ObjectKey, Error> {
-        Ok(ObjectKey {
-            kind: kind_of("objects.kind", &self.kind)?,
-            namespace: text("objects.namespace", &self.namespace)?,
-            name: text("objects.name", &self.name)?,
-        })
+        key_of(&self.kind, &self.namespace, &self.name)
     }
 
     fn spec(self, kind: Kind, artifacts: &BTreeMap<Digest, Vec<u8>>) -> Result<Spec, Error> {
-        if let Some(spec) = self.spec {
-            return from_json("objects.spec", spec);
-        }
-        let digest = digest("objects.spec_digest", self.spec_digest.as_deref().unwrap_or_default())?;
-        let bytes = artifacts.get(&digest).ok_or_else(|| Error::value("objects.spec_digest", digest))?;
-        Ok(Content::read(kind, digest, bytes)?)
+        let digest = self.spec_digest.as_deref().map(|bytes| digest("objects.spec_digest", bytes)).transpose()?;
+        let bytes = digest.and_then(|digest| artifacts.get(&digest));
+        spec_of(kind, self.spec, self.spec_digest.as_deref(), bytes.map(Vec::as_slice))
     }
+}
+
+fn key_of(kind: &str, namespace: &str, name: &str) -> Result<ObjectKey, Error> {
+    Ok(ObjectKey {
+        kind: kind_of("objects.kind", kind)?,
+        namespace: text("objects.namespace", namespace)?,
+        name: text("objects.name", name)?,
+    })
+}
+
+/// What an object says: by itself, or in its artifact, whose digest is checked.
+fn spec_of(
+    kind: Kind,
+    spec: Option<serde_json::Value>,
+    spec_digest: Option<&[u8]>,
+    bytes: Option<&[u8]>,
+) -> Result<Spec, Error> {
+    if let Some(spec) = spec {
+        return from_json("objects.spec", spec);
+    }
+    let digest = digest("objects.spec_digest", spec_digest.unwrap_or_default())?;
+    let bytes = bytes.ok_or_else(|| Error::value("objects.spec_digest", digest))?;
+    Ok(Content::read(kind, digest, bytes)?)
 }
 
 async fn load_artifacts(tx: &mut PgConnection, rows: &[ObjectRow]) -> Result<BTreeMap<Digest, Vec<u8>>, Error> {
@@ -154,7 +164,7 @@ async fn load_artifacts(tx: &mut PgConnection, rows: &[ObjectRow]) -> Result<BTr
 async fn load_at(tx: &mut PgConnection, revision: Revision) -> Result<Intent, Error> {
     let at = big(revision.raw())?;
     let rows: Vec<ObjectRow> = sqlx::query_as(
-        "SELECT kind, namespace, name, spec, spec_digest, from_revision FROM objects \
+        "SELECT kind, namespace, name, spec, spec_digest FROM objects \
          WHERE from_revision <= $1 AND (to_revision IS NULL OR to_revision > $1)",
     )
     .bind(at)
@@ -168,7 +178,7 @@ async fn load_at(tx: &mut PgConnection, revision: Revision) -> Result<Intent, Er
         intent.objects.insert(key, spec);
     }
     let rows: Vec<HostRow> = sqlx::query_as(
-        "SELECT h.host_id, h.namespace, h.name, f.labels, f.ports, f.addresses, f.from_revision \
+        "SELECT h.host_id, h.namespace, h.name, f.labels, f.ports, f.addresses \
          FROM host_facts f JOIN hosts h USING (host_id) \
          WHERE f.from_revision <= $1 AND (f.to_revision IS NULL OR f.to_revision > $1)",
     )
@@ -182,52 +192,117 @@ async fn load_at(tx: &mut PgConnection, revision: Revision) -> Result<Intent, Er
     Ok(intent)
 }
 
-async fn load_changes(tx: &mut PgConnection, after: Revision) -> Result<Changes, Error> {
-    let until = latest_revision(tx).await?;
-    let bound = big(after.raw())?;
-    // Rows that were in force after `after` and ended since, and rows that began since and are in force.
-    let rows: Vec<ObjectRow> = sqlx::query_as(
-        "SELECT kind, namespace, name, spec, spec_digest, from_revision FROM objects \
-         WHERE (from_revision <= $1 AND to_revision > $1) OR (from_revision > $1 AND to_revision IS NULL)",
-    )
-    .bind(bound)
-    .fetch_all(&mut *tx)
-    .await?;
-    let artifacts = load_artifacts(tx, &rows).await?;
-    let mut objects: BTreeMap<ObjectKey, (Option<Spec>, Option<Spec>)> = BTreeMap::new();
-    for row in rows {
-        let (key, is_new) = (row.key()?, row.from_revision > bound);
-        let spec = row.spec(key.kind, &artifacts)?;
-        let entry = objects.entry(key).or_default();
-        *(if is_new { &mut entry.1 } else { &mut entry.0 }) = Some(spec);
+/// A row of what changed: the last revision, an object, or a host, each with the columns of its kind.
+#[derive(sqlx::FromRow)]
+struct ChangeRow {
+    until: Option<i64>,
+    is_now: bool,
+    kind: Option<String>,
+    namespace: Option<String>,
+    name: Option<String>,
+    spec: Option<serde_json::Value>,
+    spec_digest: Option<Vec<u8>>,
+    bytes: Option<Vec<u8>>,
+    host_id: Option<Uuid>,
+    labels: Option<serde_json::Value>,
+    ports: Option<serde_json::Value>,
+    addresses: Option<Vec<IpNet>>,
+}
+
+/// What an object says, as it is stored.
+#[derive(PartialEq, Eq)]
+struct Stored {
+    spec: Option<serde_json::Value>,
+    spec_digest: Option<Vec<u8>>,
+}
+
+/// One thing in two revisions, and what is needed to read it in the later one.
+struct BeforeAndNow<T, R> {
+    before: Option<T>,
+    now: Option<(T, R)>,
+}
+
+impl<T, R> Default for BeforeAndNow<T, R> {
+    fn default() -> Self {
+        Self { before: None, now: None }
     }
-    let rows: Vec<HostRow> = sqlx::query_as(
-        "SELECT h.host_id, h.namespace, h.name, f.labels, f.ports, f.addresses, f.from_revision \
+}
+
+impl<T: PartialEq, R> BeforeAndNow<T, R> {
+    fn put(&mut self, is_now: bool, value: T, rest: R) {
+        if is_now {
+            self.now = Some((value, rest));
+        } else {
+            self.before = Some(value);
+        }
+    }
+
+    fn differs(&self) -> bool {
+        self.before.as_ref() != self.now.as_ref().map(|(value, _)| value)
+    }
+}
+
+/// Everything by one statement: rows that were in force after `after` and ended since, and rows that began since and are in force. Contents that
+/// are in force no longer are compared and not read.
+async fn load_changes(tx: &mut PgConnection, after: Revision) -> Result<Changes, Error> {
+    let rows: Vec<ChangeRow> = sqlx::query_as(
+        "SELECT (SELECT coalesce(max(revision), 0) FROM revisions) AS until, false AS is_now, \
+                NULL::text AS kind, NULL::text AS namespace, NULL::text AS name, NULL::jsonb AS spec, \
+                NULL::bytea AS spec_digest, NULL::bytea AS bytes, NULL::uuid AS host_id, NULL::jsonb AS labels, \
+                NULL::jsonb AS ports, NULL::inet[] AS addresses \
+         UNION ALL \
+         SELECT NULL, o.from_revision > $1, o.kind, o.namespace, o.name, o.spec, o.spec_digest, a.bytes, \
+                NULL, NULL, NULL, NULL \
+         FROM objects o LEFT JOIN artifacts a ON a.digest = o.spec_digest AND o.to_revision IS NULL \
+         WHERE (o.from_revision <= $1 AND o.to_revision > $1) OR (o.from_revision > $1 AND o.to_revision IS NULL) \
+         UNION ALL \
+         SELECT NULL, f.from_revision > $1, NULL, h.namespace, h.name, NULL, NULL, NULL, \
+                h.host_id, f.labels, f.ports, f.addresses \
          FROM host_facts f JOIN hosts h USING (host_id) \
          WHERE (f.from_revision <= $1 AND f.to_revision > $1) OR (f.from_revision > $1 AND f.to_revision IS NULL)",
     )
-    .bind(bound)
+    .bind(big(after.raw())?)
     .fetch_all(tx)
     .await?;
-    let mut hosts: BTreeMap<HostId, (Option<EnrolledHost>, Option<EnrolledHost>)> = BTreeMap::new();
+    changes_of(after, rows)
+}
+
+fn changes_of(after: Revision, rows: Vec<ChangeRow>) -> Result<Changes, Error> {
+    let mut until = None;
+    let mut objects: BTreeMap<ObjectKey, BeforeAndNow<Stored, Option<Vec<u8>>>> = BTreeMap::new();
+    let mut hosts: BTreeMap<HostId, BeforeAndNow<EnrolledHost, ()>> = BTreeMap::new();
     for row in rows {
-        let is_new = row.from_revision > bound;
-        let host = row.host()?;
-        let entry = hosts.entry(host.id).or_default();
-        *(if is_new { &mut entry.1 } else { &mut entry.0 }) = Some(host);
+        let (namespace, name) = (row.namespace.unwrap_or_default(), row.name.unwrap_or_default());
+        if let Some(raw) = row.until {
+            until = Some(Revision::from_raw(number("revisions.revision", raw)?));
+        } else if let Some(host) = row.host_id {
+            let facts = HostRow {
+                host_id: host,
+                namespace,
+                name,
+                labels: row.labels.unwrap_or_default(),
+                ports: row.ports.unwrap_or_default(),
+                addresses: row.addresses.unwrap_or_default(),
+            };
+            hosts.entry(HostId::new(host)).or_default().put(row.is_now, facts.host()?, ());
+        } else {
+            let key = key_of(row.kind.as_deref().unwrap_or_default(), &namespace, &name)?;
+            let stored = Stored { spec: row.spec, spec_digest: row.spec_digest };
+            objects.entry(key).or_default().put(row.is_now, stored, row.bytes);
+        }
     }
+    let objects = objects.into_iter().filter(|(_, change)| change.differs()).map(|(key, change)| {
+        let spec = |(stored, bytes): (Stored, Option<Vec<u8>>)| {
+            spec_of(key.kind, stored.spec, stored.spec_digest.as_deref(), bytes.as_deref())
+        };
+        let now = change.now.map(spec).transpose()?;
+        Ok(ObjectChange { key, now })
+    });
+    let hosts = hosts.into_iter().filter(|(_, change)| change.differs());
     Ok(Changes {
         after,
-        until,
-        objects: objects
-            .into_iter()
-            .filter(|(_, (before, now))| before != now)
-            .map(|(key, (before, now))| ObjectChange { key, before, now })
-            .collect(),
-        hosts: hosts
-            .into_iter()
-            .filter(|(_, (before, now))| before != now)
-            .map(|(host, (before, now))| HostChange { host, before, now })
-            .collect(),
+        until: until.ok_or_else(|| Error::value("revisions.revision", "none"))?,
+        objects: objects.collect::<Result<_, Error>>()?,
+        hosts: hosts.map(|(host, change)| HostChange { host, now: change.now.map(|(now, ())| now) }).collect(),
     })
 }

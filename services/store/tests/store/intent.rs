@@ -53,7 +53,9 @@ async fn every_past_revision_is_read_as_it_was() {
     let changes = fleet.renderer.changes_since(Revision::from_raw(1)).await.expect("loads");
     assert_eq!(changes.until, Revision::from_raw(3));
     let gone = changes.objects.iter().find(|change| change.key == group.key()).expect("the group");
-    assert_eq!((gone.before.as_ref(), gone.now.as_ref()), (Some(&group.spec), None));
+    assert_eq!(gone.now, None);
+    let put = changes.objects.iter().find(|change| change.key == mk_namespace("a", "y").key()).expect("the namespace");
+    assert_eq!(put.now.as_ref(), Some(&mk_namespace("a", "y").spec));
     assert_eq!(changes.objects.len(), 3);
     assert!(fleet.renderer.changes_since(Revision::from_raw(3)).await.expect("loads").objects.is_empty());
 }
