@@ -96,36 +96,38 @@ pub(crate) async fn fetch(tx: &mut PgConnection, digests: &[Digest]) -> Result<B
     Ok(found)
 }
 
-/// Stores artifacts that are not stored yet.
-pub(crate) async fn insert<'a>(
-    tx: &mut PgConnection,
-    artifacts: impl Iterator<Item = (&'a Digest, &'a Vec<u8>)>,
-) -> Result<(), Error> {
-    let (mut names, mut contents, mut size): (Vec<&[u8]>, Vec<&[u8]>, usize) = (Vec::new(), Vec::new(), 0);
-    for (name, bytes) in artifacts {
-        names.push(name.as_bytes());
-        contents.push(bytes);
-        size += bytes.len();
-        if names.len() == ROWS_MAX || size >= BYTES_MAX {
-            insert_chunk(tx, &names, &contents).await?;
-            names.clear();
-            contents.clear();
-            size = 0;
-        }
-    }
-    insert_chunk(tx, &names, &contents).await
+/// Artifacts that go with their owner's own statement.
+#[derive(Debug, Default)]
+pub(crate) struct Chunk<'a> {
+    pub(crate) digests: Vec<&'a [u8]>,
+    pub(crate) contents: Vec<&'a [u8]>,
 }
 
-async fn insert_chunk(tx: &mut PgConnection, names: &[&[u8]], contents: &[&[u8]]) -> Result<(), Error> {
-    if names.is_empty() {
-        return Ok(());
+/// Stores artifacts that are not stored yet, all but the last chunk: whoever names them stores that one with its own rows, in one round trip.
+pub(crate) async fn insert_all_but_last<'a>(
+    tx: &mut PgConnection,
+    artifacts: impl Iterator<Item = (&'a Digest, &'a Vec<u8>)>,
+) -> Result<Chunk<'a>, Error> {
+    let (mut chunk, mut size) = (Chunk::default(), 0);
+    for (digest, bytes) in artifacts {
+        if chunk.digests.len() == ROWS_MAX || size >= BYTES_MAX {
+            insert_chunk(tx, &chunk).await?;
+            (chunk, size) = (Chunk::default(), 0);
+        }
+        chunk.digests.push(digest.as_bytes());
+        chunk.contents.push(bytes);
+        size += bytes.len();
     }
+    Ok(chunk)
+}
+
+async fn insert_chunk(tx: &mut PgConnection, chunk: &Chunk<'_>) -> Result<(), Error> {
     sqlx::query(
         "INSERT INTO artifacts (digest, bytes) SELECT * FROM UNNEST($1::bytea[], $2::bytea[]) \
          ON CONFLICT (digest) DO NOTHING",
     )
-    .bind(names)
-    .bind(contents)
+    .bind(&chunk.digests)
+    .bind(&chunk.contents)
     .execute(tx)
     .await?;
     Ok(())

@@ -136,5 +136,10 @@ pub(crate) async fn fence(tx: &mut PgConnection, term: LeaseTerm) -> Result<(), 
     .bind(big(term.raw())?)
     .fetch_optional(&mut *tx)
     .await?;
-    if held.is_some() { Ok(()) } else { Err(Error::Fenced { lease: RENDERER_LEASE.to_owned(), term }) }
+    if held.is_some() { Ok(()) } else { Err(fenced(term)) }
+}
+
+/// The renderer's lease is not held under this term.
+pub(crate) fn fenced(term: LeaseTerm) -> Error {
+    Error::Fenced { lease: RENDERER_LEASE.to_owned(), term }
 }

@@ -15,12 +15,12 @@ use holdfast_model::numbers::{AuthorityEpoch, LeaseTerm, Revision, Version};
 use sqlx::postgres::PgConnection;
 use uuid::Uuid;
 
+use crate::artifact::{self, Chunk};
 use crate::error::Error;
-use crate::lease::fence;
+use crate::lease::{RENDERER_LEASE, fenced};
 use crate::outbox::Outbox;
 use crate::pool::{Mode, Store};
 use crate::value::{big, component, digest, number, signature, small, version};
-use crate::{artifact, authority};
 
 /// Rows of one statement: the fastest of the sizes tried.
 const ROWS_MAX: usize = 1000;
@@ -150,36 +150,83 @@ pub(crate) async fn rendered(tx: &mut PgConnection) -> Result<Option<Revision>, 
 }
 
 async fn store_render(tx: &mut PgConnection, commit: &RenderCommit) -> Result<Committed, Error> {
-    fence(tx, commit.lease_term).await?;
-    let epoch = authority::load(tx).await?.epoch;
-    if epoch != commit.authority_epoch {
+    let hosts: BTreeSet<Uuid> = commit.states.iter().map(|state| state.desired.host.uuid()).collect();
+    let hosts: Vec<Uuid> = hosts.into_iter().collect();
+    let ground = fence_and_read(tx, commit.lease_term, &hosts).await?;
+    if ground.epoch != commit.authority_epoch {
         return Err(Error::value("authority_epoch", commit.authority_epoch));
     }
-    let before = rendered(tx).await?;
-    if before.is_some_and(|before| before > commit.revision) {
+    if ground.before.is_some_and(|before| before > commit.revision) {
         return Err(Error::value("render_progress.revision", commit.revision));
     }
-    if commit.states.is_empty() && before == Some(commit.revision) {
+    if commit.states.is_empty() && ground.before == Some(commit.revision) {
         return Ok(Committed::Nothing);
     }
-    check_versions(tx, &commit.states).await?;
-    artifact::insert(tx, commit.artifacts.iter()).await?;
-    for states in commit.states.chunks(ROWS_MAX) {
-        insert_states(tx, commit, states).await?;
+    if usize::try_from(ground.enrolled) != Ok(hosts.len()) {
+        return Err(Error::VersionGap("a render names a host that is not enrolled".to_owned()));
     }
-    sqlx::query(
-        "INSERT INTO render_progress (revision, lease_term, rendered_at) VALUES ($1, $2, transaction_timestamp()) \
-         ON CONFLICT (only_row) DO UPDATE SET revision = excluded.revision, lease_term = excluded.lease_term, \
-                                              rendered_at = excluded.rendered_at",
-    )
-    .bind(big(commit.revision.raw())?)
-    .bind(big(commit.lease_term.raw())?)
-    .execute(&mut *tx)
-    .await?;
+    check_versions(&ground.versions, &commit.states)?;
+    let mut artifacts = artifact::insert_all_but_last(tx, commit.artifacts.iter()).await?;
+    // At least one statement, for the progress.
+    let (first, rest) = commit.states.split_at(commit.states.len().min(ROWS_MAX));
+    for states in std::iter::once(first).chain(rest.chunks(ROWS_MAX)) {
+        insert_states(tx, commit, states, std::mem::take(&mut artifacts)).await?;
+    }
     let mut outbox = Outbox::new(Actor::Renderer);
     push_events(&mut outbox, commit)?;
     outbox.write(tx).await?;
     Ok(Committed::Stored)
+}
+
+/// What a render stands on.
+struct Ground {
+    epoch: AuthorityEpoch,
+    /// The revision of the last render.
+    before: Option<Revision>,
+    /// How many of the hosts are enrolled.
+    enrolled: i64,
+    /// The versions that they have.
+    versions: BTreeMap<(HostId, Component), Version>,
+}
+
+#[derive(sqlx::FromRow)]
+struct GroundRow {
+    epoch: Option<i64>,
+    before: Option<i64>,
+    enrolled: i64,
+    host_id: Option<Uuid>,
+    component: Option<i16>,
+    version: Option<i64>,
+}
+
+/// Makes sure of the lease until the end of this transaction, and reads what only its holder changes; so one statement may do both: if it had
+/// to wait for another claim of the lease and still has it, nobody wrote meanwhile. Should one holder commit two renders at once against all
+/// rules, the later one meets the versions of the other as rows that are there already and is refused whole.
+async fn fence_and_read(tx: &mut PgConnection, term: LeaseTerm, hosts: &[Uuid]) -> Result<Ground, Error> {
+    let rows: Vec<GroundRow> = sqlx::query_as(
+        "WITH held AS MATERIALIZED ( \
+             SELECT (SELECT authority_epoch FROM authority) AS epoch, (SELECT revision FROM render_progress) AS before, \
+                    (SELECT count(*) FROM hosts WHERE host_id = ANY($3)) AS enrolled \
+             FROM leases WHERE name = $1 AND term = $2 AND expires_at > clock_timestamp() FOR KEY SHARE \
+         ) \
+         SELECT held.epoch, held.before, held.enrolled, l.host_id, l.component, l.version \
+         FROM held LEFT JOIN desired_latest l ON l.host_id = ANY($3)",
+    )
+    .bind(RENDERER_LEASE)
+    .bind(big(term.raw())?)
+    .bind(hosts)
+    .fetch_all(tx)
+    .await?;
+    let Some(GroundRow { epoch, before, enrolled, .. }) = rows.first() else { return Err(fenced(term)) };
+    let before = before.map(|raw| number("render_progress.revision", raw).map(Revision::from_raw)).transpose()?;
+    let epoch = AuthorityEpoch::from_raw(number("authority_epoch", epoch.ok_or(Error::NoAuthority)?)?);
+    let mut ground = Ground { epoch, before, enrolled: *enrolled, versions: BTreeMap::new() };
+    for row in rows {
+        if let (Some(host), Some(part), Some(raw)) = (row.host_id, row.component, row.version) {
+            ground.versions.insert((HostId::new(host), component(part)?), version("desired_latest.version", raw)?);
+        }
+    }
+    Ok(ground)
 }
 
 fn push_events(outbox: &mut Outbox, commit: &RenderCommit) -> Result<(), Error> {
@@ -201,35 +248,16 @@ fn push_events(outbox: &mut Outbox, commit: &RenderCommit) -> Result<(), Error> 
     Ok(())
 }
 
-/// Locks the states' predecessors and makes sure that each state follows its own by one.
-async fn check_versions(tx: &mut PgConnection, states: &[SignedState]) -> Result<(), Error> {
-    let mut keys: Vec<(HostId, Component)> =
-        states.iter().map(|state| (state.desired.host, state.desired.component)).collect();
-    keys.sort_unstable();
-    let is_twice = keys.windows(2).any(|pair| matches!(pair, [a, b] if a == b));
-    if is_twice {
-        return Err(Error::VersionGap("a render names one state twice".to_owned()));
-    }
-    let hosts: BTreeSet<Uuid> = keys.iter().map(|(host, _)| host.uuid()).collect();
-    let hosts: Vec<Uuid> = hosts.into_iter().collect();
-    let enrolled: i64 = sqlx::query_scalar("SELECT count(*) FROM hosts WHERE host_id = ANY($1)")
-        .bind(&hosts)
-        .fetch_one(&mut *tx)
-        .await?;
-    if usize::try_from(enrolled) != Ok(hosts.len()) {
-        return Err(Error::VersionGap("a render names a host that is not enrolled".to_owned()));
-    }
-    let rows: Vec<(Uuid, i16, i64)> = sqlx::query_as(
-        "SELECT host_id, component, version FROM desired_latest WHERE host_id = ANY($1) \
-         ORDER BY host_id, component FOR UPDATE",
-    )
-    .bind(hosts)
-    .fetch_all(tx)
-    .await?;
-    let stored: BTreeMap<(Uuid, i16), i64> = rows.into_iter().map(|(host, part, raw)| ((host, part), raw)).collect();
+/// Makes sure that each state follows its predecessor by one.
+fn check_versions(stored: &BTreeMap<(HostId, Component), Version>, states: &[SignedState]) -> Result<(), Error> {
+    let mut seen = BTreeSet::new();
     for SignedState { desired, .. } in states {
-        let next = match stored.get(&(desired.host.uuid(), small(desired.component))) {
-            Some(raw) => version("desired_latest.version", *raw)?.next(),
+        let key = (desired.host, desired.component);
+        if !seen.insert(key) {
+            return Err(Error::VersionGap("a render names one state twice".to_owned()));
+        }
+        let next = match stored.get(&key) {
+            Some(version) => version.next(),
             None => Some(Version::FIRST),
         };
         if next != Some(desired.stamp.version) {
@@ -241,13 +269,26 @@ async fn check_versions(tx: &mut PgConnection, states: &[SignedState]) -> Result
     Ok(())
 }
 
-async fn insert_states(tx: &mut PgConnection, commit: &RenderCommit, states: &[SignedState]) -> Result<(), Error> {
+/// Writes states, the artifacts that come with them and the progress by one statement.
+async fn insert_states(
+    tx: &mut PgConnection,
+    commit: &RenderCommit,
+    states: &[SignedState],
+    artifacts: Chunk<'_>,
+) -> Result<(), Error> {
     let versions = states.iter().map(|state| big(state.desired.stamp.version.raw())).collect::<Result<Vec<_>, _>>()?;
     sqlx::query(
         "WITH given AS ( \
              SELECT host_id, component, version, digest, signature \
              FROM UNNEST($1::uuid[], $2::smallint[], $3::bigint[], $4::bytea[], $5::bytea[]) \
              AS r (host_id, component, version, digest, signature) \
+         ), stored AS ( \
+             INSERT INTO artifacts (digest, bytes) SELECT * FROM UNNEST($9::bytea[], $10::bytea[]) \
+             ON CONFLICT (digest) DO NOTHING \
+         ), progress AS ( \
+             INSERT INTO render_progress (revision, lease_term, rendered_at) VALUES ($7, $8, transaction_timestamp()) \
+             ON CONFLICT (only_row) DO UPDATE SET revision = excluded.revision, lease_term = excluded.lease_term, \
+                                                  rendered_at = excluded.rendered_at \
          ), history AS ( \
              INSERT INTO desired_states (host_id, component, version, digest, signature, authority_epoch, lease_term, \
                                          revision, rendered_at) \
@@ -269,6 +310,8 @@ async fn insert_states(tx: &mut PgConnection, commit: &RenderCommit, states: &[S
     .bind(big(commit.authority_epoch.raw())?)
     .bind(big(commit.revision.raw())?)
     .bind(big(commit.lease_term.raw())?)
+    .bind(artifacts.digests)
+    .bind(artifacts.contents)
     .execute(tx)
     .await?;
     Ok(())

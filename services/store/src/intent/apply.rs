@@ -14,12 +14,12 @@ use holdfast_model::numbers::Revision;
 use sqlx::postgres::PgConnection;
 use uuid::Uuid;
 
-use super::{insert_revision, lock, next};
-use crate::artifact;
+use super::{lock, next};
+use crate::artifact::{self, Chunk};
 use crate::error::Error;
 use crate::outbox::Outbox;
 use crate::pool::{Mode, Store};
-use crate::value::{big, digest, from_json, text, to_json};
+use crate::value::{big, digest, from_json, number, text, to_json};
 
 /// A change that somebody asks for.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -165,12 +165,12 @@ fn plan_change<'a>(prepared: &'a Prepared, in_force: &'a BTreeMap<ObjectKey, InF
 }
 
 async fn apply(tx: &mut PgConnection, prepared: &Prepared) -> Result<Applied, Error> {
-    let latest = lock(tx).await?;
+    lock(tx).await?;
     let change = &prepared.change;
+    let (latest, in_force) = load_in_force(tx, prepared).await?;
     if change.expected.is_some_and(|expected| expected != latest) {
         return Ok(Applied::Moved { revision: latest });
     }
-    let in_force = load_in_force(tx, prepared).await?;
     let plan = plan_change(prepared, &in_force);
     if !plan.missing.is_empty() {
         return Ok(Applied::Missing { missing: plan.missing });
@@ -182,10 +182,8 @@ async fn apply(tx: &mut PgConnection, prepared: &Prepared) -> Result<Applied, Er
     let revision = next(latest)?;
     let operation = OperationId::new(Uuid::now_v7());
     let changes = u32::try_from(count).map_err(|_| Error::value("changes", count))?;
-    artifact::insert(tx, prepared.artifacts.iter()).await?;
-    insert_revision(tx, revision, change.actor, Some(operation)).await?;
-    write_objects(tx, revision, &plan).await?;
-    insert_operation(tx, operation, change, revision, changes).await?;
+    let artifacts = artifact::insert_all_but_last(tx, prepared.artifacts.iter()).await?;
+    write(tx, change, &Numbers { revision, operation, changes }, &plan, artifacts).await?;
     let mut outbox = Outbox::of_operation(change.actor, operation);
     outbox.push(OperationAccepted { operation, verb: change.verb, revision, changes })?;
     for (object, key, content) in &plan.puts {
@@ -203,19 +201,32 @@ async fn apply(tx: &mut PgConnection, prepared: &Prepared) -> Result<Applied, Er
     Ok(Applied::Changed { revision, operation, put, deleted })
 }
 
-type InForceRow = (Uuid, String, String, String, Option<serde_json::Value>, Option<Vec<u8>>);
+#[derive(sqlx::FromRow)]
+struct InForceRow {
+    revision: i64,
+    object_id: Option<Uuid>,
+    kind: Option<String>,
+    namespace: Option<String>,
+    name: Option<String>,
+    spec: Option<serde_json::Value>,
+    spec_digest: Option<Vec<u8>>,
+}
 
-/// The objects in force that the change names or may prune.
-async fn load_in_force(tx: &mut PgConnection, prepared: &Prepared) -> Result<BTreeMap<ObjectKey, InForce>, Error> {
+/// The last revision, and the objects in force that the change names or may prune.
+async fn load_in_force(
+    tx: &mut PgConnection,
+    prepared: &Prepared,
+) -> Result<(Revision, BTreeMap<ObjectKey, InForce>), Error> {
     let named = || prepared.contents.keys().chain(&prepared.change.deletes);
     let pruned: Vec<&str> = match &prepared.change.prune {
         Prune::Nothing => Vec::new(),
         Prune::Namespaces(names) | Prune::InsideNamespaces(names) => names.iter().map(Name::as_str).collect(),
     };
     let rows: Vec<InForceRow> = sqlx::query_as(
-        "SELECT object_id, kind, namespace, name, spec, spec_digest FROM objects \
-         WHERE to_revision IS NULL AND (namespace = ANY($4) \
-             OR (kind, namespace, name) IN (SELECT * FROM UNNEST($1::text[], $2::text[], $3::text[])))",
+        "SELECT l.revision, o.object_id, o.kind, o.namespace, o.name, o.spec, o.spec_digest \
+         FROM (SELECT coalesce(max(revision), 0) AS revision FROM revisions) l LEFT JOIN objects o \
+         ON o.to_revision IS NULL AND (o.namespace = ANY($4) \
+             OR (o.kind, o.namespace, o.name) IN (SELECT * FROM UNNEST($1::text[], $2::text[], $3::text[])))",
     )
     .bind(named().map(|key| key.kind.word()).collect::<Vec<_>>())
     .bind(named().map(|key| key.namespace.as_str()).collect::<Vec<_>>())
@@ -223,18 +234,32 @@ async fn load_in_force(tx: &mut PgConnection, prepared: &Prepared) -> Result<BTr
     .bind(pruned)
     .fetch_all(tx)
     .await?;
-    let read = |(object, kind, namespace, name, spec, spec_digest): InForceRow| {
+    let latest = rows.first().ok_or_else(|| Error::value("revisions.revision", "none"))?.revision;
+    let mut in_force = BTreeMap::new();
+    for row in rows {
+        in_force.extend(row.object()?);
+    }
+    Ok((Revision::from_raw(number("revisions.revision", latest)?), in_force))
+}
+
+impl InForceRow {
+    /// The object; none if the row has the revision alone.
+    fn object(self) -> Result<Option<(ObjectKey, InForce)>, Error> {
+        let (Some(object), Some(kind), Some(namespace), Some(name)) =
+            (self.object_id, self.kind, self.namespace, self.name)
+        else {
+            return Ok(None);
+        };
         let kind = kind_of("objects.kind", &kind)?;
-        let content = match (spec, spec_digest) {
+        let content = match (self.spec, self.spec_digest) {
             (Some(spec), None) => Content::Inline(from_json("objects.spec", spec)?),
             (None, Some(bytes)) => Content::Artifact { kind, digest: digest("objects.spec_digest", &bytes)? },
             (Some(_), Some(_)) | (None, None) => return Err(Error::value("objects.spec", "both or neither")),
         };
         let key =
             ObjectKey { kind, namespace: text("objects.namespace", &namespace)?, name: text("objects.name", &name)? };
-        Ok((key, InForce { object: ObjectId::new(object), content }))
-    };
-    rows.into_iter().map(read).collect()
+        Ok(Some((key, InForce { object: ObjectId::new(object), content })))
+    }
 }
 
 /// The kind with a word.
@@ -242,58 +267,63 @@ pub(crate) fn kind_of(column: &'static str, word: &str) -> Result<Kind, Error> {
     Kind::ALL.into_iter().find(|kind| kind.word() == word).ok_or_else(|| Error::value(column, word))
 }
 
-async fn write_objects(tx: &mut PgConnection, revision: Revision, plan: &Plan<'_>) -> Result<(), Error> {
-    let revision = big(revision.raw())?;
-    let ended: Vec<Uuid> = {
-        let puts = plan.puts.iter().map(|(object, _, _)| object.uuid());
-        puts.chain(plan.deletes.iter().map(|(object, _)| object.uuid())).collect()
-    };
-    sqlx::query("UPDATE objects SET to_revision = $1 WHERE to_revision IS NULL AND object_id = ANY($2)")
-        .bind(revision)
-        .bind(ended)
-        .execute(&mut *tx)
-        .await?;
+/// What a change is called in the tables.
+struct Numbers {
+    revision: Revision,
+    operation: OperationId,
+    changes: u32,
+}
+
+/// Everything but the events, by one statement; the caller holds the lock, so nothing in it waits for another change.
+///
+/// The rows that begin come after those that end, since one name is in force once: the count of the ended is known when all of them are.
+async fn write(
+    tx: &mut PgConnection,
+    change: &IntentChange,
+    Numbers { revision, operation, changes }: &Numbers,
+    plan: &Plan<'_>,
+    artifacts: Chunk<'_>,
+) -> Result<(), Error> {
     let puts = &plan.puts;
+    let ended = puts.iter().map(|(object, _, _)| object).chain(plan.deletes.iter().map(|(object, _)| object));
     let spec = |content: &Content| match content {
         Content::Inline(spec) => to_json("objects.spec", spec).map(Some),
         Content::Artifact { .. } => Ok(None),
     };
     let digests = puts.iter().map(|(_, _, content)| content.artifact().map(|digest| digest.as_bytes().to_vec()));
     sqlx::query(
-        "INSERT INTO objects (object_id, kind, namespace, name, spec, spec_digest, from_revision) \
+        "WITH made AS ( \
+             INSERT INTO revisions (revision, at, actor, operation_id) VALUES ($1, transaction_timestamp(), $2, $3) \
+         ), accepted AS ( \
+             INSERT INTO operations (operation_id, verb, actor, revision, changes, state, detail, created_at) \
+             VALUES ($3, $4, $2, $1, $5, $6, '', transaction_timestamp()) \
+         ), stored AS ( \
+             INSERT INTO artifacts (digest, bytes) SELECT * FROM UNNEST($7::bytea[], $8::bytea[]) \
+             ON CONFLICT (digest) DO NOTHING \
+         ), ended AS ( \
+             UPDATE objects SET to_revision = $1 WHERE to_revision IS NULL AND object_id = ANY($9) RETURNING 1 \
+         ) \
+         INSERT INTO objects (object_id, kind, namespace, name, spec, spec_digest, from_revision) \
          SELECT object_id, kind, namespace, name, spec, spec_digest, $1 \
-         FROM UNNEST($2::uuid[], $3::text[], $4::text[], $5::text[], $6::jsonb[], $7::bytea[]) \
-         AS r (object_id, kind, namespace, name, spec, spec_digest)",
+         FROM (SELECT count(*) FROM ended) AS done, \
+              UNNEST($10::uuid[], $11::text[], $12::text[], $13::text[], $14::jsonb[], $15::bytea[]) \
+              AS r (object_id, kind, namespace, name, spec, spec_digest)",
     )
-    .bind(revision)
+    .bind(big(revision.raw())?)
+    .bind(change.actor.to_string())
+    .bind(operation.uuid())
+    .bind(change.verb.word())
+    .bind(i32::try_from(*changes).map_err(|_| Error::value("changes", changes))?)
+    .bind(OperationState::Accepted.word())
+    .bind(artifacts.digests)
+    .bind(artifacts.contents)
+    .bind(ended.map(|object| object.uuid()).collect::<Vec<_>>())
     .bind(puts.iter().map(|(object, _, _)| object.uuid()).collect::<Vec<_>>())
     .bind(puts.iter().map(|(_, key, _)| key.kind.word()).collect::<Vec<_>>())
     .bind(puts.iter().map(|(_, key, _)| key.namespace.as_str()).collect::<Vec<_>>())
     .bind(puts.iter().map(|(_, key, _)| key.name.as_str()).collect::<Vec<_>>())
     .bind(puts.iter().map(|(_, _, content)| spec(content)).collect::<Result<Vec<_>, _>>()?)
     .bind(digests.collect::<Vec<_>>())
-    .execute(tx)
-    .await?;
-    Ok(())
-}
-
-async fn insert_operation(
-    tx: &mut PgConnection,
-    operation: OperationId,
-    change: &IntentChange,
-    revision: Revision,
-    changes: u32,
-) -> Result<(), Error> {
-    sqlx::query(
-        "INSERT INTO operations (operation_id, verb, actor, revision, changes, state, detail, created_at) \
-         VALUES ($1, $2, $3, $4, $5, $6, '', transaction_timestamp())",
-    )
-    .bind(operation.uuid())
-    .bind(change.verb.word())
-    .bind(change.actor.to_string())
-    .bind(big(revision.raw())?)
-    .bind(i32::try_from(changes).map_err(|_| Error::value("changes", changes))?)
-    .bind(OperationState::Accepted.word())
     .execute(tx)
     .await?;
     Ok(())

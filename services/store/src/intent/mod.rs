@@ -18,10 +18,10 @@ use crate::value::{big, number};
 /// Any number that nothing else in this database locks: the bytes of "intent".
 const INTENT_LOCK: i64 = 0x696e_7465_6e74;
 
-/// Waits until this transaction alone may make revisions, and says which was the last.
-pub(crate) async fn lock(tx: &mut PgConnection) -> Result<Revision, Error> {
-    sqlx::query("SELECT pg_advisory_xact_lock($1)").bind(INTENT_LOCK).execute(&mut *tx).await?;
-    latest_revision(tx).await
+/// Waits until this transaction alone may make revisions. Only the next statement sees what whoever was waited for committed.
+pub(crate) async fn lock(tx: &mut PgConnection) -> Result<(), Error> {
+    sqlx::query("SELECT pg_advisory_xact_lock($1)").bind(INTENT_LOCK).execute(tx).await?;
+    Ok(())
 }
 
 /// The last revision; zero before the first.

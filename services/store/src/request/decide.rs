@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 use super::{Request, RequestBody};
 use crate::error::Error;
-use crate::intent::{insert_revision, lock, next};
+use crate::intent::{insert_revision, latest_revision, lock, next};
 use crate::lease::fence;
 use crate::outbox::Outbox;
 use crate::pool::{Mode, Store};
@@ -178,7 +178,12 @@ async fn decide(
 ) -> Result<Decided, Error> {
     fence(tx, lease_term).await?;
     let makes_revision = !matches!(request.body, RequestBody::Certificate { .. });
-    let revision = if makes_revision { Some(next(lock(tx).await?)?) } else { None };
+    let revision = if makes_revision {
+        lock(tx).await?;
+        Some(next(latest_revision(tx).await?)?)
+    } else {
+        None
+    };
     let waits = sqlx::query("SELECT FROM requests WHERE request_id = $1 AND state = 'waiting' FOR UPDATE")
         .bind(request.id.uuid())
         .fetch_optional(&mut *tx)
