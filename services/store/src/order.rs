@@ -10,6 +10,7 @@ use std::time::Duration;
 use holdfast_events::{Event, NumberedRecord, Record};
 use holdfast_model::ids::{AuthorityId, EventId, OperationId};
 use holdfast_model::numbers::{AuthorityEpoch, EventSeq, LeaseTerm};
+use sqlx::Row as _;
 use sqlx::postgres::PgConnection;
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -17,11 +18,11 @@ use uuid::Uuid;
 use crate::error::Error;
 use crate::lease::fence;
 use crate::pool::{Mode, Store};
-use crate::value::{big, number, text};
-use crate::{authority, value};
+use crate::value::{self, big, number, text};
 
-/// Any number that nothing else in this database locks: the bytes of "order".
-const ORDER_LOCK: i64 = 0x006f_7264_6572;
+/// Two numberings at once would both give the next number. The lock is waited for in a statement of its own, so that the next ones see what the
+/// other did. The number that is locked is any that nothing else in this database locks, the bytes of "order".
+const LOCK: &str = "SELECT pg_advisory_xact_lock(x'6f72646572'::bigint); SELECT authority_epoch FROM authority";
 
 /// From where on events may lack a number: all of older transactions have one. Valid for one run of one relay; a new run begins with
 /// [`Horizon::default`] and looks at everything once.
@@ -63,11 +64,10 @@ impl Store {
         seq: EventSeq,
         limit: u32,
     ) -> Result<Vec<NumberedRecord>, Error> {
-        self.transact("read events", Mode::Snapshot, move |tx| {
+        self.transact("read events", Mode::Statement, move |tx| {
             Box::pin(async move {
-                let authority = authority::load(tx).await?.id;
                 let rows = read_from(tx, authority_epoch, seq, limit).await?;
-                rows.into_iter().map(|row| row.numbered(authority, authority_epoch)).collect()
+                rows.into_iter().map(|row| row.record(authority_epoch)).collect()
             })
         })
         .await
@@ -78,7 +78,7 @@ impl Store {
     /// # Errors
     /// [`Error`] of the connection.
     pub async fn place_of(&self, event: EventId) -> Result<Option<(AuthorityEpoch, EventSeq)>, Error> {
-        self.transact("find an event's place", Mode::Snapshot, move |tx| {
+        self.transact("find an event's place", Mode::Statement, move |tx| {
             Box::pin(async move {
                 let row: Option<(i64, i64)> =
                     sqlx::query_as("SELECT authority_epoch, seq FROM event_order WHERE event_id = $1")
@@ -119,9 +119,10 @@ impl Store {
 
 async fn number_all(tx: &mut PgConnection, lease_term: LeaseTerm, horizon: Horizon) -> Result<Numbered, Error> {
     fence(tx, lease_term).await?;
-    // Two numberings at once would both give the next number. The lock is waited for here, so that the next statement sees what the other did.
-    sqlx::query("SELECT pg_advisory_xact_lock($1)").bind(ORDER_LOCK).execute(&mut *tx).await?;
-    let epoch = authority::load(tx).await?.epoch;
+    let rows = sqlx::raw_sql(LOCK).fetch_all(&mut *tx).await?;
+    // The lock's own row is the first.
+    let epoch = rows.get(1).ok_or(Error::NoAuthority)?.try_get(0)?;
+    let epoch = AuthorityEpoch::from_raw(number("authority_epoch", epoch)?);
     let (count, last, xmin): (i64, i64, String) = sqlx::query_as(
         "WITH base AS ( \
              SELECT coalesce(max(seq), 0) AS seq FROM event_order WHERE authority_epoch = $1 \
@@ -164,15 +165,23 @@ pub(crate) struct EventRow {
     correlation: Option<Uuid>,
 }
 
-pub(crate) async fn read_from(
+/// An event with its number, as one row has it.
+#[derive(sqlx::FromRow)]
+struct NumberedRow {
+    authority_id: Uuid,
+    #[sqlx(flatten)]
+    event: EventRow,
+}
+
+async fn read_from(
     tx: &mut PgConnection,
     authority_epoch: AuthorityEpoch,
     seq: EventSeq,
     limit: u32,
-) -> Result<Vec<EventRow>, Error> {
+) -> Result<Vec<NumberedRow>, Error> {
     let rows = sqlx::query_as(
-        "SELECT o.seq, e.event_id, e.lid, e.at, e.actor, e.kind, e.payload, e.causation, e.correlation \
-         FROM event_order o JOIN events e USING (event_id) \
+        "SELECT a.authority_id, o.seq, e.event_id, e.lid, e.at, e.actor, e.kind, e.payload, e.causation, e.correlation \
+         FROM authority a, event_order o JOIN events e USING (event_id) \
          WHERE o.authority_epoch = $1 AND o.seq >= $2 ORDER BY o.seq LIMIT $3",
     )
     .bind(big(authority_epoch.raw())?)
@@ -181,6 +190,14 @@ pub(crate) async fn read_from(
     .fetch_all(tx)
     .await?;
     Ok(rows)
+}
+
+impl NumberedRow {
+    fn record(self, authority_epoch: AuthorityEpoch) -> Result<NumberedRecord, Error> {
+        let authority = AuthorityId::new(self.authority_id);
+        let seq = EventSeq::from_raw(number("seq", self.event.seq)?);
+        Ok(NumberedRecord { authority, authority_epoch, seq, record: self.event.record()? })
+    }
 }
 
 impl EventRow {
@@ -196,10 +213,5 @@ impl EventRow {
             correlation: self.correlation.map(OperationId::new),
             event: Event::read(kind, self.payload)?,
         })
-    }
-
-    fn numbered(self, authority: AuthorityId, authority_epoch: AuthorityEpoch) -> Result<NumberedRecord, Error> {
-        let seq = EventSeq::from_raw(number("seq", self.seq)?);
-        Ok(NumberedRecord { authority, authority_epoch, seq, record: self.record()? })
     }
 }

@@ -122,7 +122,9 @@ async fn catch_up(
         // What was stored and what not is the stream's to say.
         None
     };
-    Ok(Progress::Again)
+    // What was committed since the numbering has a wake of its own, which is kept while nobody waits for it.
+    let all = cursor.is_some_and(|at| (at.epoch, at.seq) == (numbered.authority_epoch, numbered.last));
+    Ok(if all { Progress::Done } else { Progress::Again })
 }
 
 /// Where the stream ends, if its end is what this database wrote.
