@@ -143,10 +143,10 @@ async fn record_all(tx: &mut PgConnection, gateway: GatewayId, facts: &[Fact]) -
     }
     let mut recorded = FactsRecorded { stale: stale.into_iter().collect(), requests: 0 };
     if !sorted.sent.is_empty() {
-        record_sent(tx, gateway, &sorted.sent).await?;
+        record_sent(tx, gateway, &sorted.sent, &sessions).await?;
     }
     if !sorted.outcomes.is_empty() {
-        record(tx, gateway, &sorted.outcomes).await?;
+        record(tx, gateway, &sorted.outcomes, &sessions).await?;
     }
     if !sorted.faults.is_empty() {
         let mut outbox = Outbox::new(Actor::Gateway(gateway));

@@ -76,7 +76,11 @@ impl Store {
         let reports = Arc::new(reports);
         self.transact("record outcomes", Mode::Write, move |tx| {
             let reports = Arc::clone(&reports);
-            Box::pin(async move { record(tx, gateway, &reports).await })
+            Box::pin(async move {
+                let hosts: BTreeSet<Uuid> = reports.iter().map(|report| report.outcome.host.uuid()).collect();
+                let sessions = lock_sessions(tx, &hosts.into_iter().collect::<Vec<_>>(), Lock::Keep).await?;
+                record(tx, gateway, &reports, &sessions).await
+            })
         })
         .await
     }
@@ -111,7 +115,11 @@ impl Store {
         let sent = Arc::new(sent);
         self.transact("record snapshots sent", Mode::Write, move |tx| {
             let sent = Arc::clone(&sent);
-            Box::pin(async move { record_sent(tx, gateway, &sent).await })
+            Box::pin(async move {
+                let hosts: BTreeSet<Uuid> = sent.iter().map(|report| report.host.uuid()).collect();
+                let sessions = lock_sessions(tx, &hosts.into_iter().collect::<Vec<_>>(), Lock::Keep).await?;
+                record_sent(tx, gateway, &sent, &sessions).await
+            })
         })
         .await
     }
@@ -186,14 +194,15 @@ fn judge(
     Recorded::Current
 }
 
+/// Records outcomes of hosts whose sessions are locked, each judged by its own.
 pub(super) async fn record(
     tx: &mut PgConnection,
     gateway: GatewayId,
     reports: &[OutcomeReport],
+    sessions: &BTreeMap<HostId, Current>,
 ) -> Result<Vec<Recorded>, Error> {
     let hosts: BTreeSet<Uuid> = reports.iter().map(|report| report.outcome.host.uuid()).collect();
     let hosts: Vec<Uuid> = hosts.into_iter().collect();
-    let sessions = lock_sessions(tx, &hosts, Lock::Keep).await?;
     let mut known = lock_observed(tx, &hosts).await?;
     let mut outbox = Outbox::new(Actor::Gateway(gateway));
     let mut answers = Vec::with_capacity(reports.len());
@@ -201,7 +210,7 @@ pub(super) async fn record(
     let mut last: BTreeMap<(HostId, Component), &OutcomeReport> = BTreeMap::new();
     for report in reports {
         let Outcome { host, session_epoch, update_seq, component, .. } = report.outcome;
-        let answer = judge(report, &sessions, &known);
+        let answer = judge(report, sessions, &known);
         answers.push(answer);
         let fault = match answer {
             Recorded::Current => {
@@ -292,14 +301,15 @@ async fn update_observed(
     Ok(())
 }
 
+/// Records what was sent to hosts whose sessions are locked.
 pub(super) async fn record_sent(
     tx: &mut PgConnection,
     gateway: GatewayId,
     sent: &[SnapshotReport],
+    sessions: &BTreeMap<HostId, Current>,
 ) -> Result<Vec<bool>, Error> {
     let hosts: BTreeSet<Uuid> = sent.iter().map(|report| report.host.uuid()).collect();
     let hosts: Vec<Uuid> = hosts.into_iter().collect();
-    let sessions = lock_sessions(tx, &hosts, Lock::Keep).await?;
     let known = lock_observed(tx, &hosts).await?;
     let mut outbox = Outbox::new(Actor::Gateway(gateway));
     let mut answers = Vec::with_capacity(sent.len());
