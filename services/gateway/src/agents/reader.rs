@@ -79,12 +79,14 @@ impl<S: AgentsStore> Reader<S> {
             .iter()
             .map(|(host, want)| Step::of(want, rows.get(&(self.hooks.read_as(*host), want.component)).copied()?))
             .collect();
-        if let Err(error) = self.ensure_bodies(&steps).await {
+        let loaded = self.load_missing(&steps).await.unwrap_or_else(|error| {
             tracing::warn!(error = %Chain(&error), "bodies cannot be read; sessions ask again");
-        }
+            Vec::new()
+        });
         let reader = Arc::clone(&self);
         // Flattening and comparing large bodies takes milliseconds: off the workers that keep sessions alive.
         let answered = tokio::task::spawn_blocking(move || {
+            loaded.into_iter().for_each(|(digest, body)| reader.share(digest, body));
             let answers = steps.into_iter().zip(&questions).map(|(step, (host, _))| match step {
                 Some(step) => {
                     Read { answer: reader.supply(*host, step), authority_epoch: Some(step.row.authority_epoch) }
@@ -98,7 +100,7 @@ impl<S: AgentsStore> Reader<S> {
     }
 
     /// Loads what these steps need and nobody has yet.
-    async fn ensure_bodies(&self, steps: &[Option<Step>]) -> Result<(), S::Error> {
+    async fn load_missing(&self, steps: &[Option<Step>]) -> Result<Vec<(Digest, StoredBody)>, S::Error> {
         let mut missing = BTreeSet::new();
         for step in steps.iter().flatten().filter(|step| !step.is_same_content()) {
             for digest in [Some(step.row.stamp.digest), step.base].into_iter().flatten() {
@@ -109,25 +111,17 @@ impl<S: AgentsStore> Reader<S> {
                 }
             }
         }
-        if missing.is_empty() {
-            return Ok(());
-        }
-        let loaded = self.store.load_bodies(missing.into_iter().collect()).await?;
-        let bodies = tokio::task::spawn_blocking(move || {
-            let share = |(digest, body)| match body {
-                StoredBody::Policy(body) => {
-                    let flat = artifact::encode(&body).into();
-                    (digest, SharedBody { policy: Some(body), flat })
-                }
-                StoredBody::Whole(bytes) => (digest, SharedBody { policy: None, flat: bytes.into() }),
-            };
-            loaded.into_iter().map(share).collect::<Vec<_>>()
-        });
-        for (digest, body) in bodies.await.unwrap_or_default() {
-            let weight = body.flat.len();
-            self.bodies.put(digest, Arc::new(body), weight);
-        }
-        Ok(())
+        if missing.is_empty() { Ok(Vec::new()) } else { self.store.load_bodies(missing.into_iter().collect()).await }
+    }
+
+    /// Keeps a body that was read, with the bytes that are sent of it.
+    fn share(&self, digest: Digest, body: StoredBody) {
+        let body = match body {
+            StoredBody::Policy(body) => SharedBody { flat: artifact::encode(&body).into(), policy: Some(body) },
+            StoredBody::Whole(bytes) => SharedBody { policy: None, flat: bytes.into() },
+        };
+        let weight = body.flat.len();
+        self.bodies.put(digest, Arc::new(body), weight);
     }
 
     /// An empty component needs no row: its bytes follow from its kind.
