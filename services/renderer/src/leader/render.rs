@@ -122,14 +122,15 @@ async fn announce(means: &Means, term: LeaseTerm, planned: &Planned, hints: &mut
         *hints += 1;
         hint(&means.bus, Hint::Host(host_hint)).await;
     }
+    means.wakes.event.notify_one();
 }
 
 fn edits_of(changes: Changes) -> Vec<Edit> {
-    let hosts = changes.hosts.into_iter().map(|HostChange { host, now, .. }| match now {
+    let hosts = changes.hosts.into_iter().map(|HostChange { host, now }| match now {
         Some(enrolled) => Edit::PutHost(enrolled),
         None => Edit::RemoveHost(host),
     });
-    let objects = changes.objects.into_iter().map(|ObjectChange { key, now, .. }| match now {
+    let objects = changes.objects.into_iter().map(|ObjectChange { key, now }| match now {
         Some(spec) => {
             Edit::PutObject(holdfast_model::intent::Object { namespace: key.namespace, name: key.name, spec })
         }
