@@ -65,6 +65,16 @@ impl TestPostgres {
         server
     }
 
+    /// Starts the server again with its changes synced to the disk, as a measurement needs it.
+    ///
+    /// # Panics
+    /// As [`TestPostgres::start`].
+    pub fn restart_durable(&mut self) {
+        self.stop();
+        self.settings = vec!["fsync=on".to_owned(), "full_page_writes=on".to_owned()];
+        self.start();
+    }
+
     /// Starts a server with a migrated database.
     ///
     /// # Panics

@@ -42,6 +42,12 @@ enum Command {
         /// The space between spaced changes, in milliseconds.
         #[arg(long, default_value_t = 100)]
         spaced_ms: u64,
+        /// In how many documents of the same size the 60 rules of the host's policy are authored; a change edits one.
+        #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u16).range(1..=60))]
+        documents: u16,
+        /// Commits wait for the disk, as they must; `false` takes the disk out of both sides, for comparing builds.
+        #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+        synced: bool,
     },
 }
 
@@ -104,8 +110,8 @@ fn main() -> ExitCode {
     let cli: Cli = holdfast_runtime::exit::parse_args();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
     match cli.command {
-        Command::Change { count, spaced_ms } => {
-            let report = runtime.block_on(change(count, Duration::from_millis(spaced_ms)));
+        Command::Change { count, spaced_ms, documents, synced } => {
+            let report = runtime.block_on(change(count, Duration::from_millis(spaced_ms), documents, synced));
             let text = serde_json::to_string_pretty(&report).expect("figures have a text form");
             print(&text);
         }
@@ -118,16 +124,17 @@ fn print(text: &str) {
     println!("{text}");
 }
 
-async fn change(count: u32, space: Duration) -> Report {
+async fn change(count: u32, space: Duration, documents: u16, synced: bool) -> Report {
     let stamps = Stamps::listen();
-    let postgres = TestPostgres::start_migrated().await;
+    let mut postgres = TestPostgres::start_migrated().await;
     // A test's server does not sync; what is measured here does.
-    postgres.sql("ALTER SYSTEM SET fsync = on");
-    postgres.sql("ALTER SYSTEM SET synchronous_commit = on");
-    postgres.sql("SELECT pg_reload_conf()");
+    if synced {
+        postgres.restart_durable();
+        assert_eq!(postgres.sql("SHOW fsync"), "on\n", "commits are synced");
+    }
     let nats = NatsServer::start(NatsVersion::Current);
     let ca = Arc::new(Ca::create(TEST_AUTHORITY, OffsetDateTime::now_utc()).expect("a CA"));
-    let mut product = Product::start(&postgres, &nats.url(), Arc::clone(&ca)).await;
+    let mut product = Product::start(&postgres, &nats.url(), Arc::clone(&ca), documents).await;
     let mut floor = Floor::start(&postgres.config("postgres"), &nats.url(), &ca).await;
     let before = product.version().await;
 

@@ -51,6 +51,7 @@ pub(crate) struct Product {
     bell: mpsc::Receiver<Hint>,
     agents: Store,
     host: HostId,
+    documents: u16,
     edits: u32,
     tasks: Tasks,
 }
@@ -60,7 +61,7 @@ impl Product {
     ///
     /// # Panics
     /// If a part does not start: there is nothing to measure then.
-    pub(crate) async fn start(postgres: &TestPostgres, nats: &str, ca: Arc<Ca>) -> Self {
+    pub(crate) async fn start(postgres: &TestPostgres, nats: &str, ca: Arc<Ca>, documents: u16) -> Self {
         let tasks = Tasks::new(Shutdown::new());
         let key = Arc::new(SigningKey::generate().expect("a key"));
         let renderer_key = key.verifying_key();
@@ -95,14 +96,14 @@ impl Product {
             ringing.await;
             Ok::<_, std::convert::Infallible>(())
         });
-        let mut product = Self { operators, bus, rings, bell, agents, host, edits: 0, tasks };
+        let mut product = Self { operators, bus, rings, bell, agents, host, documents, edits: 0, tasks };
         product.settle().await;
         product
     }
 
     /// Applies the policy and waits until the host holds it.
     async fn settle(&mut self) {
-        self.apply(mk_objects(0)).await;
+        self.apply(mk_objects(self.documents, 0)).await;
         let settled = async {
             loop {
                 let status = self.operators.fleet_status(None).await.expect("reads");
@@ -140,7 +141,9 @@ impl Product {
     /// If no outcome comes.
     pub(crate) async fn change(&mut self) -> (Duration, Duration) {
         self.edits += 1;
-        let objects = mk_objects(self.edits);
+        // Only what was edited is asked for: the first document.
+        let mut objects = mk_objects(self.documents, self.edits);
+        objects.truncate(1);
         let begun = Instant::now();
         self.apply(objects).await;
         let committed = Instant::now();
@@ -288,8 +291,8 @@ async fn enrol(
     (host, leaf.credential(&chain).expect("it fits the key"), outcome)
 }
 
-/// A policy of [`RULES`] rules; the `edit` moves one peer of one of them.
-fn mk_objects(edit: u32) -> Vec<Object> {
+/// Policies of [`RULES`] rules in all, in so many documents; the `edit` moves one peer of the first document. The last object is the host.
+fn mk_objects(documents: u16, edit: u32) -> Vec<Object> {
     let db = Selector::equal_to(&Labels::from([("role".to_owned(), "db".to_owned())]));
     let rule = |n: u16| {
         let peers = (0..PEERS).map(|peer| {
@@ -310,12 +313,15 @@ fn mk_objects(edit: u32) -> Vec<Object> {
             log: false,
         }
     };
-    let policy =
-        Policy { subject: db, isolate_ingress: true, ingress: (0..RULES).map(rule).collect(), ..Policy::default() };
-    let host = HostSpec { mode: Some(Mode::Enforced), ..HostSpec::default() };
     let put =
         |name: &str, spec| Object { namespace: Name::default_namespace(), name: name.parse().expect("a name"), spec };
-    vec![put("db", Spec::Policy(policy)), put("db-1", Spec::Host(host))]
+    let document = |nth: u16| {
+        let ingress = (0..RULES).filter(|n| n % documents == nth).map(rule).collect();
+        let policy = Policy { subject: db.clone(), isolate_ingress: true, ingress, ..Policy::default() };
+        put(&format!("db-{nth}"), Spec::Policy(policy))
+    };
+    let host = put("db-1", Spec::Host(HostSpec { mode: Some(Mode::Enforced), ..HostSpec::default() }));
+    (0..documents).map(document).chain([host]).collect()
 }
 
 async fn mk_bus(url: &str, user: &str) -> Bus {
