@@ -1,4 +1,4 @@
-//! T6 links of Markdown files, T7 the changelog, T8 a page for every error code.
+//! T6 links of Markdown files, T7 the changelog, T8 a page for every error code, T11 tests that documents name.
 
 use std::collections::BTreeSet;
 
@@ -6,6 +6,7 @@ use crate::finding::Finding;
 use crate::tree::Tree;
 
 const ERROR_PAGES: &str = "docs/errors/";
+const FAILURE_MODES: &str = "docs/failure-modes.md";
 
 /// Every breach by or about a document.
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
@@ -17,6 +18,34 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
         None => findings.push(Finding::new("T7", "CHANGELOG.md", "is missing")),
     }
     findings.extend(error_pages(tree));
+    findings.extend(named_tests(tree));
+    findings
+}
+
+/// Rows of the failure modes whose test is not there, or that name none.
+fn named_tests(tree: &Tree) -> Vec<Finding> {
+    let Some(text) = tree.text(FAILURE_MODES) else { return Vec::new() };
+    let functions: BTreeSet<&str> = tree
+        .with_extension("rs")
+        .flat_map(|(_, text)| text.lines())
+        .filter_map(|line| line.split_once("fn ")?.1.split(['(', '<']).next())
+        .collect();
+    let mut findings = Vec::new();
+    for (index, line) in prose_lines(text) {
+        let cells: Vec<&str> = line.trim().trim_matches('|').split('|').map(str::trim).collect();
+        let [_, _, tests] = cells.as_slice() else { continue };
+        if *tests == "test" || tests.starts_with("---") {
+            continue;
+        }
+        let names: Vec<&str> = tests.split('`').skip(1).step_by(2).collect();
+        if names.is_empty() {
+            findings.push(Finding::at("T11", FAILURE_MODES, index + 1, "promises what no test shows"));
+        }
+        let missing = names.into_iter().filter(|name| !functions.contains(name));
+        findings.extend(missing.map(|name| {
+            Finding::at("T11", FAILURE_MODES, index + 1, format!("names the test {name}, which does not exist"))
+        }));
+    }
     findings
 }
 
@@ -178,6 +207,19 @@ mod tests {
     #[test]
     fn a_link_in_code_is_no_link() {
         assert_eq!(found(&[("README.md", "`[a](b.md)`\n```\n[a](b.md)\n```\n")]), [""; 0]);
+    }
+
+    #[test]
+    fn a_promise_without_its_test_is_found() {
+        let rows = "| what happens | what it does | test |\n|---|---|---|\n| a | b | `there`, `gone` |\n| c | d | |\n";
+        let files = [(FAILURE_MODES, rows), ("a.rs", "async fn there() {}\n"), ("CHANGELOG.md", "## Unreleased\n")];
+        assert_eq!(
+            found(&files),
+            [
+                "T11 docs/failure-modes.md:3: names the test gone, which does not exist",
+                "T11 docs/failure-modes.md:4: promises what no test shows"
+            ]
+        );
     }
 
     #[test]
