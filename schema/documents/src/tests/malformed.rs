@@ -255,6 +255,9 @@ fn nesting_size_and_counts_have_ends() {
     let deep = format!("{}{}", "[".repeat(10_000), "]".repeat(10_000));
     assert_eq!(faults(&deep)[0].rule, RuleName::Syntax);
 
+    let many = "---\n{}\n".repeat(limits::DOCUMENTS_MAX + 1);
+    assert_eq!(faults(&many)[0].rule, RuleName::DocumentLimit);
+
     let large = "#".repeat(limits::FILE_BYTES_MAX + 1);
     assert_eq!(faults(&large)[0].rule, RuleName::FileLimit);
 
