@@ -71,9 +71,12 @@ pub(crate) fn cidr(at: &At<'_>, sink: &mut Sink) -> Option<IpNet> {
     }
 }
 
-/// Reads a prefix.
+/// Reads a prefix. A number has no leading zero: some read `010` as eight.
 pub(crate) fn parse_cidr(text: &str) -> Option<IpNet> {
-    let net = text.parse::<IpNet>().ok()?.trunc();
+    let (address, length) = text.split_once('/')?;
+    let is_plain = length == "0" || (!length.starts_with('0') && length.bytes().all(|byte| byte.is_ascii_digit()));
+    let length = length.parse().ok().filter(|_| is_plain)?;
+    let net = IpNet::new(address.parse().ok()?, length).ok()?.trunc();
     match net {
         IpNet::V4(_) => Some(net),
         IpNet::V6(v6) => match v6.network().to_ipv4_mapped() {
@@ -185,4 +188,30 @@ fn declared_port(at: &At<'_>, sink: &mut Sink) -> Option<DeclaredPort> {
     };
     fields.end(sink);
     Some(DeclaredPort { name: name?, protocol: protocol?, port: port? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_is_read_in_one_spelling_only() {
+        let read = |text| parse_cidr(text).map(|net| net.to_string());
+        assert_eq!(read("10.1.2.3/8").as_deref(), Some("10.0.0.0/8"));
+        assert_eq!(read("::ffff:10.0.0.0/104").as_deref(), Some("10.0.0.0/8"));
+        assert_eq!(read("::/0").as_deref(), Some("::/0"));
+        for text in [
+            "010.0.0.0/8",
+            "10.0.0.0/08",
+            "10.0.0.0/+8",
+            "10.0.0.0/ 8",
+            "10.0.0.0/33",
+            "10.0.0.0/",
+            "10.0.0.0",
+            "10.0.0/8",
+            "fe80::1%1/64",
+        ] {
+            assert_eq!(read(text), None, "{text}");
+        }
+    }
 }
