@@ -20,7 +20,7 @@ const API_PORT: &str = "17080";
 const HEALTHY_TIMEOUT: Duration = Duration::from_secs(120);
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// What a packet that nobody answers is waited for; an answer comes within milliseconds.
-const UNANSWERED_SECS: &str = "3";
+const UNANSWERED_SECS: &str = "5";
 /// `CAP_NET_ADMIN` alone, as the kernel prints sets of capabilities.
 const NET_ADMIN_ALONE: &str = "0000000000001000";
 const NO_CAPABILITY: &str = "0000000000000000";
