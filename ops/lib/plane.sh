@@ -48,9 +48,9 @@ in_control() {
     lab exec @control -- "$@"
 }
 
-# Builds the binaries with optimisation.
+# Builds the binaries with optimisation; cargo shows how far it is.
 plane_build() {
-    (cd "$HOLDFAST_ROOT" && cargo build --quiet --locked --release --workspace --bins </dev/null >&2) || die "the binaries do not build (cargo's words are above)"
+    (cd "$HOLDFAST_ROOT" && cargo build --locked --release --workspace --bins </dev/null >&2) || die "the binaries do not build (cargo's words are above)"
 }
 
 # Prints the first address of a family that the control plane has in the lab: `control_address 4|6`.
