@@ -14,6 +14,8 @@ use super::packets::{attempts, beacons, rules_of, tcp, udp, whole};
 
 const ALTERED: &str = "db-1";
 const SWAPPED: [&str; 2] = ["edge-1", "web-1"];
+/// The service whose place the gateways take.
+const FIRST: &str = "gateway-agents-1";
 const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Hosts whose states a gateway alters or swaps keep their last good through an edit, say why, and take what is right from an honest gateway.
@@ -32,7 +34,11 @@ pub(crate) fn a_gateway_that_alters_or_swaps_is_refused_by_the_agents(plane: &Pl
     let traffic = Traffic::start(routes);
     let (versions_before, rules_before) = (versions(plane), rules_of(plane));
 
-    let gateway = replace_gateways(plane);
+    let honest = Gateway { program: plane.program_of(FIRST), settings: plane.settings_of(FIRST) };
+    let lying = lying(plane, &honest);
+    plane.kill(FIRST);
+    plane.kill("gateway-agents-2");
+    let gateway = lying.run(plane);
     beacons(plane, "[api, jobs, db, web, edge]", &[]);
     let all_took_or_refused = |hosts: &BTreeMap<String, Value>| {
         hosts.iter().all(|(name, policy)| match reason_for(name) {
@@ -60,12 +66,15 @@ pub(crate) fn a_gateway_that_alters_or_swaps_is_refused_by_the_agents(plane: &Pl
     }
 
     drop(gateway);
-    plane.up();
+    let gateway = honest.run(plane);
+    let is_converged = |hosts: &BTreeMap<String, Value>| hosts.values().all(|policy| policy["state"] == "converged");
+    policies_when(plane, "every host has the edit", is_converged);
     traffic.wait_until("what the edit allows flows", |flows| {
         flows.first().is_some_and(|flow| flow.tally().back.arrived > 0)
     });
-    let is_converged = |hosts: &BTreeMap<String, Value>| hosts.values().all(|policy| policy["state"] == "converged");
-    policies_when(plane, "every host has the edit", is_converged);
+    // Only now: a start of the plane gives up where a host's last word is a failure.
+    drop(gateway);
+    plane.up();
     converged(plane, 12);
     let moved = moved(&versions_before, &versions(plane));
     assert!(moved.values().all(|by| *by == 1), "lies make no version: {moved:?}");
@@ -85,19 +94,29 @@ fn reason_for(host: &str) -> Option<&'static str> {
     }
 }
 
-/// Puts a gateway that lies into the place of the honest ones, with the settings and certificates of the first.
-fn replace_gateways(plane: &Plane) -> Running {
+/// How a gateway is run.
+struct Gateway {
+    program: PathBuf,
+    settings: Vec<(String, String)>,
+}
+
+impl Gateway {
+    fn run(&self, plane: &Plane) -> Running {
+        plane.run_beside(&self.program, &self.settings, "the agents' door is open")
+    }
+}
+
+/// One that lies, with the settings and certificates of an honest one.
+fn lying(plane: &Plane, honest: &Gateway) -> Gateway {
     let program = std::env::var_os("HOLDFAST_HOOKED_GATEWAY").map(PathBuf::from);
     let program = program
         .expect("HOLDFAST_HOOKED_GATEWAY names a gateway with the feature test-hooks; run ./ops/test --only e2e");
     let ids = ids(plane);
     let id = |name: &str| ids[name].clone();
-    let mut settings = plane.settings_of("gateway-agents-1");
+    let mut settings = honest.settings.clone();
     settings.push(("HOLDFAST_TEST_GATEWAY_ALTER".to_owned(), id(ALTERED)));
     settings.push(("HOLDFAST_TEST_GATEWAY_SWAP".to_owned(), SWAPPED.map(id).join(",")));
-    plane.kill("gateway-agents-1");
-    plane.kill("gateway-agents-2");
-    plane.run_beside(&program, &settings, "the agents' door is open")
+    Gateway { program, settings }
 }
 
 fn hosts(plane: &Plane) -> Vec<Value> {

@@ -112,6 +112,16 @@ impl Plane {
         }
     }
 
+    /// The program that a service runs.
+    ///
+    /// # Panics
+    /// When it does not run.
+    #[must_use]
+    pub fn program_of(&self, service: &str) -> PathBuf {
+        let program = fs::read_link(Path::new("/proc").join(self.pid_of(service)).join("exe"));
+        program.unwrap_or_else(|error| panic!("{service}: {error}"))
+    }
+
     /// The environment that a service runs with.
     ///
     /// # Panics
