@@ -11,7 +11,7 @@ fleet_lab() {
     local estate="$1" hosts="$2" counted=()
     [[ -z $hosts ]] || counted=(--hosts "$hosts")
     lab up --estate "$estate" "${counted[@]}" --mode-command "$HOLDFAST_ROOT/ops/lib/set-mode" >&2 ||
-        die "the lab of $estate cannot be made (its words are above); if another one stands in $PLANE: ./ops/down --wipe, then again"
+        die "the lab of $estate cannot be made (its words are above); if other hosts stand in $PLANE: ./ops/down, then again; for another estate altogether: ./ops/down --wipe"
     lab documents --to "$PLANE_DOCUMENTS" >&2 || die "the estate cannot be written as documents"
 }
 
@@ -89,12 +89,18 @@ fleet_converged() {
 
 # Holds the estate against real packets, once; the hosts end in the modes that the estate says.
 fleet_verify() {
-    [[ "$(plane_value VERIFIED)" != "$(plane_value APPLIED)" ]] || return 0
+    local wanted
+    wanted="$(plane_value APPLIED) $(sha256sum <"$PLANE_DOCUMENTS/hosts.tsv" | cut -c1-64)"
+    if [[ "$(plane_value VERIFIED)" == "$wanted" ]]; then
+        say "these hosts and documents were held against packets before; holdfast-lab verify does it again"
+        return 0
+    fi
+    plane_remember VERIFIED ""
     say "sending packets between the hosts"
     lab verify >&2 || die "the packets say else (the table is above)"
     holdfast apply -f "$PLANE_DOCUMENTS/objects.yaml" >/dev/null || die "the estate's documents are refused"
     fleet_converged 120
-    plane_remember VERIFIED "$(plane_value APPLIED)"
+    plane_remember VERIFIED "$wanted"
 }
 
 # Ends the agents, each with its last good policy on disk, and takes the namespaces away.
