@@ -129,11 +129,11 @@ postgres_start() {
         die "PostgreSQL does not start: $(as_postgres tail -n 5 "$folder/postgres.log" 2>&1)"
 }
 
-# Stops the server and waits until it is gone: `postgres_stop FOLDER`.
+# Stops the server and waits until it is gone: `postgres_stop FOLDER`. Its last checkpoint waits for the disk, which others may keep busy.
 postgres_stop() {
     local folder="$1"
     if [[ ! -d $folder/data ]] || ! postgres_runs "$folder"; then return 0; fi
-    as_postgres "$(postgres_bin)/pg_ctl" --pgdata "$folder/data" --mode fast --wait --timeout 60 stop >/dev/null 2>&1 </dev/null ||
+    as_postgres "$(postgres_bin)/pg_ctl" --pgdata "$folder/data" --mode fast --wait --timeout 180 stop >/dev/null 2>&1 </dev/null ||
         die "PostgreSQL in $folder does not stop: $(as_postgres tail -n 5 "$folder/postgres.log" 2>&1)"
 }
 

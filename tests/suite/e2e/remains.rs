@@ -5,6 +5,8 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use holdfast_lab::topology::tag_of;
+
 /// What there is now.
 #[derive(Debug)]
 pub(crate) struct Remains {
@@ -28,7 +30,10 @@ impl Remains {
         let folder = folder.to_str().expect("a plain path");
         let of_plane = |(pid, line): &(u32, String)| line.contains(folder).then(|| format!("process {pid}: {line}"));
         let new = |now: &BTreeSet<String>, then: &BTreeSet<String>| now.difference(then).cloned().collect::<Vec<_>>();
+        let tag = tag_of(&Path::new(folder).join("lab"));
         let mut left = new(&self.namespaces, &before.namespaces);
+        // Another lab of this machine may have been made meanwhile; its names are of another tag.
+        left.retain(|name| name.starts_with(&tag) || !name.starts_with("hf-"));
         left.extend(new(&self.tables, &before.tables));
         left.extend(self.processes.iter().filter_map(of_plane));
         left
