@@ -103,8 +103,11 @@ impl Plane {
         let pid = self.pid_of(service);
         let status = Command::new("kill").args(["-KILL", &pid]).status().expect("kill can be run");
         assert!(status.success(), "{service} runs");
-        let stat = Path::new("/proc").join(pid).join("stat");
-        let is_gone = || fs::read_to_string(&stat).map_or(true, |stat| stat.contains(") Z "));
+        let process = Path::new("/proc").join(pid);
+        // The first thread may be a zombie while others still hold the sockets: the process has ended when it is the last one.
+        let is_alone = || fs::read_dir(process.join("task")).map_or(true, |tasks| tasks.count() <= 1);
+        let is_gone =
+            || fs::read_to_string(process.join("stat")).map_or(true, |stat| stat.contains(") Z ") && is_alone());
         let deadline = Instant::now() + KILLED_TIMEOUT;
         while !is_gone() {
             assert!(Instant::now() < deadline, "{service} lives on");
