@@ -1,4 +1,5 @@
-//! Bringing operations to their end: a change is applied when every host that it changed holds it, proven by that host's signature.
+//! Bringing operations to their end: a change is applied when every host that changed at its revision or later holds its latest, proven by that
+//! host's signature.
 //!
 //! - What is compared is versions and evidence as stored; the end is written once, whichever door sees it first.
 //! - A host that cannot say keeps an operation open: silence is neither success nor failure.

@@ -52,6 +52,7 @@ pub(super) async fn run(means: &Means, term: LeaseTerm, authority: Authority) ->
         match catch_up(means, &mut log, &mut cursor, numbered).await {
             Ok(Progress::Done) => wait(&means.wakes.event, None).await,
             Ok(Progress::Again) => {}
+            Ok(Progress::Later) => tokio::time::sleep(BUS_RETRY).await,
             Err(Trouble::Bus(error)) => {
                 tracing::debug!(error = %holdfast_runtime::Chain(&error), "events wait for the bus");
                 cursor = None;
@@ -82,6 +83,8 @@ enum Progress {
     Done,
     /// There is more.
     Again,
+    /// The stream took nothing: asking again at once would only spin.
+    Later,
 }
 
 enum Trouble {
@@ -122,6 +125,9 @@ async fn catch_up(
         // What was stored and what not is the stream's to say.
         None
     };
+    if published.count == 0 {
+        return Ok(Progress::Later);
+    }
     // What was committed since the numbering has a wake of its own, which is kept while nobody waits for it.
     let all = cursor.is_some_and(|at| (at.epoch, at.seq) == (numbered.authority_epoch, numbered.last));
     Ok(if all { Progress::Done } else { Progress::Again })
