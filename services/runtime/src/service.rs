@@ -13,6 +13,10 @@ use crate::{Build, admin};
 /// How long a healthcheck waits for an answer.
 const HEALTHCHECK_TIMEOUT: Duration = Duration::from_secs(3);
 
+/// How long threads that block may take at the end: a name lookup without an answer takes 30 s and more, and everything that must be done has been
+/// waited for by then.
+const BLOCKED_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// What every service can be asked to do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Subcommand)]
 pub enum Common {
@@ -82,13 +86,15 @@ pub fn perform<C: Config, R: Fatal + 'static, F: Future<Output = Result<(), R>>>
     }
 }
 
-/// Runs a future on a runtime of its own.
+/// Runs a future on a runtime of its own. What its threads still block on at the end is not waited for.
 ///
 /// # Errors
 /// [`Error::Runtime`].
 pub fn block_on<T, R: Fatal + 'static>(future: impl Future<Output = T>) -> Result<T, Error<R>> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Error::Runtime)?;
-    Ok(runtime.block_on(future))
+    let done = runtime.block_on(future);
+    runtime.shutdown_timeout(BLOCKED_TIMEOUT);
+    Ok(done)
 }
 
 /// Writes to standard output.
@@ -97,4 +103,46 @@ pub fn block_on<T, R: Fatal + 'static>(future: impl Future<Output = T>) -> Resul
 /// [`Error::Print`].
 pub fn print<R: Fatal + 'static>(text: &str) -> Result<(), Error<R>> {
     std::io::stdout().write_all(text.as_bytes()).map_err(Error::Print)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::fmt;
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[derive(Debug)]
+    struct Never;
+
+    impl fmt::Display for Never {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("never")
+        }
+    }
+
+    impl std::error::Error for Never {}
+
+    impl Fatal for Never {
+        fn exit(&self) -> Exit {
+            Exit::Software
+        }
+    }
+
+    #[test]
+    fn thread_that_blocks_without_end_does_not_hold_up_the_end() {
+        // The thread ends when `held` goes, which is after `block_on` has returned: else both wait for ever.
+        let (held, waits) = mpsc::sync_channel::<Infallible>(1);
+        let begun = block_on::<_, Never>(async {
+            let (begins, begun) = tokio::sync::oneshot::channel();
+            drop(tokio::task::spawn_blocking(move || {
+                begins.send(()).unwrap();
+                waits.recv()
+            }));
+            begun.await
+        });
+        begun.unwrap().unwrap();
+        drop(held);
+    }
 }
