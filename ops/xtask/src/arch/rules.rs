@@ -88,7 +88,7 @@ pub(crate) const TREES: &[TreeRule] = &[
         demand: Demand::OnlyDirectly {
             crates: &["nftnl", "nftnl-sys", "mnl", "mnl-sys"],
             by: &["holdfast-agent"],
-            by_tests_of: &[],
+            by_tests_of: &["holdfast-bench"],
         },
     },
     TreeRule {
@@ -174,7 +174,7 @@ pub(crate) const TEXTS: &[TextRule] = &[
         number: "A2",
         words: &["nftnl", "nftnl_sys", "mnl", "mnl_sys"],
         within: "",
-        except: &["agent/src/nft/"],
+        except: &["agent/src/nft/", "tests/bench/examples/kernel/"],
         tests: Tests::Held,
         instead: "only agent/src/nft speaks netfilter's netlink: add a function there",
     },

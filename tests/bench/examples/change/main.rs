@@ -4,7 +4,6 @@
 //! - Servers are real and the benchmark's own: Postgres with fsync, nats-server, TLS on loopback.
 
 mod agent;
-mod figures;
 mod floor;
 mod product;
 mod stages;
@@ -14,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::{Parser, Subcommand};
-use figures::{Figure, Times};
+use holdfast_bench::figures::{Figure, Times};
 use holdfast_identity::Ca;
 use holdfast_store::testing::{TEST_AUTHORITY, TestPostgres};
 use holdfast_suite::nats::{NatsServer, NatsVersion};

@@ -7,12 +7,11 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use holdfast_bench::figures::{Figure, Times};
 use serde::Serialize;
 use tracing::field::{Field, Visit};
 use tracing::span;
 use tracing::{Event, Level, Metadata, Subscriber};
-
-use crate::figures::{Figure, Times};
 
 /// The places in their order: the message, and what the time before it went into.
 const PLACES: [(&str, &str); 9] = [

@@ -1,4 +1,4 @@
-//! What was measured, in words and numbers.
+//! Times and their distribution.
 
 use std::time::Duration;
 
@@ -6,30 +6,35 @@ use serde::Serialize;
 
 /// The times of one stage over many repetitions.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Times(Vec<Duration>);
+pub struct Times(Vec<Duration>);
 
 /// A distribution in three numbers, in milliseconds.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
-pub(crate) struct Figure {
+pub struct Figure {
     /// How many repetitions.
-    pub(crate) count: usize,
+    pub count: usize,
     /// Half of them took no longer.
-    pub(crate) p50_ms: f64,
+    pub p50_ms: f64,
     /// 99 of 100 took no longer.
-    pub(crate) p99_ms: f64,
+    pub p99_ms: f64,
     /// None took longer.
-    pub(crate) max_ms: f64,
+    pub max_ms: f64,
 }
 
 impl Times {
     /// Adds one repetition.
-    pub(crate) fn push(&mut self, time: Duration) {
+    pub fn push(&mut self, time: Duration) {
         self.0.push(time);
+    }
+
+    /// Adds all repetitions of another.
+    pub fn extend(&mut self, other: &Self) {
+        self.0.extend_from_slice(&other.0);
     }
 
     /// The distribution; zeros for none.
     #[must_use]
-    pub(crate) fn figure(&self) -> Figure {
+    pub fn figure(&self) -> Figure {
         let mut sorted = self.0.clone();
         sorted.sort_unstable();
         let at = |share: usize| {
