@@ -13,8 +13,9 @@ HOLDFAST_PACKAGES=(
     postgresql nats-server openssl                     # the authority, the oldest NATS that we promise, test certificates
     python3-pip git shellcheck                         # the current NATS, the list of files, these scripts
 )
-# What the long tests compose stand on, which nobody else needs.
-COMPOSE_PACKAGES=(docker.io docker-compose iptables busybox-static)
+# What the long tests docker and compose stand on, which nobody else needs.
+DOCKER_PACKAGES=(docker.io iptables busybox-static)
+COMPOSE_PACKAGES=("${DOCKER_PACKAGES[@]}" docker-compose)
 # shellcheck disable=SC2034 # the next two are for the scripts that source this file
 CARGO_NEXTEST_VERSION=0.9.143 CARGO_DENY_VERSION=0.20.2
 NATS_SERVER_VERSION=2.15.1
@@ -39,6 +40,7 @@ missing_packages() {
 # Prints the packages that the long tests of a name need beyond the list.
 long_test_packages() {
     case "$1" in
+        docker) printf '%s\n' "${DOCKER_PACKAGES[@]}" ;;
         compose) printf '%s\n' "${COMPOSE_PACKAGES[@]}" ;;
         firewalls) printf '%s\n' firewalld ufw dbus-daemon ;;
     esac

@@ -7,6 +7,7 @@ mod stack;
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::process::Command;
 
 use holdfast_documents::Source;
 use holdfast_documents::estate::read_own;
@@ -59,15 +60,28 @@ fn an_image_is_built_by_the_rust_that_the_toolchain_file_names() {
     );
 }
 
+/// What an engine makes where it runs: interfaces and chains by its names.
+pub(crate) fn traces_of_docker() -> BTreeSet<String> {
+    let lines = |program: &str, arguments: &[&str]| {
+        let output = Command::new(program).args(arguments).output();
+        let output = output.unwrap_or_else(|error| panic!("{program}: {error}"));
+        assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let interfaces = lines("ip", &["-brief", "link"]).into_iter();
+    let interfaces = interfaces.filter(|line| line.starts_with("docker") || line.starts_with("br-"));
+    let chains = lines("nft", &["list", "ruleset"]).into_iter().filter(|line| line.contains("DOCKER"));
+    interfaces.chain(chains).collect()
+}
+
 mod long_compose {
-    use std::collections::BTreeSet;
     use std::env;
     use std::path::PathBuf;
-    use std::process::Command;
 
     use holdfast_suite::containers::Engine;
 
     use super::stack::Stack;
+    use super::traces_of_docker;
 
     #[test]
     fn the_stack_converges_obeys_keeps_its_secrets_is_edited_and_leaves_nothing() {
@@ -95,19 +109,5 @@ mod long_compose {
         assert!(left.is_empty(), "the engine left {left:?}");
         assert_eq!(traces_of_docker(), before, "where the test is");
         assert!(!folder.exists(), "{} is still there", folder.display());
-    }
-
-    /// What an engine makes where it runs: interfaces and chains by its names.
-    fn traces_of_docker() -> BTreeSet<String> {
-        let lines = |program: &str, arguments: &[&str]| {
-            let output = Command::new(program).args(arguments).output();
-            let output = output.unwrap_or_else(|error| panic!("{program}: {error}"));
-            assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
-            String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect::<Vec<_>>()
-        };
-        let interfaces = lines("ip", &["-brief", "link"]).into_iter();
-        let interfaces = interfaces.filter(|line| line.starts_with("docker") || line.starts_with("br-"));
-        let chains = lines("nft", &["list", "ruleset"]).into_iter().filter(|line| line.contains("DOCKER"));
-        interfaces.chain(chains).collect()
     }
 }

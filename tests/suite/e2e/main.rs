@@ -4,6 +4,7 @@
 
 mod compose;
 mod dishonest;
+mod docker;
 mod fleet;
 mod packets;
 mod remains;

@@ -169,22 +169,23 @@ pub(crate) fn beacons(plane: &Plane, roles: &str, how: &[&str]) {
 
 /// The rules of every host by chain and handle: a rule that was replaced has another handle.
 pub(crate) fn rules_of(plane: &Plane) -> BTreeMap<String, BTreeSet<(String, u64)>> {
-    let rules = |name: String| {
-        let rules = objects(plane, &name, "rule").into_iter();
-        let rules = rules.map(|rule| (text(&rule["chain"]), rule["handle"].as_u64().expect("a handle"))).collect();
-        (name, rules)
-    };
-    plane.hosts().into_iter().map(rules).collect()
+    plane.hosts().into_iter().map(|name| (name.clone(), rules_on(plane, &name))).collect()
+}
+
+/// The same of one host.
+pub(crate) fn rules_on(plane: &Plane, host: &str) -> BTreeSet<(String, u64)> {
+    let rules = objects(plane, host, "rule").into_iter();
+    rules.map(|rule| (text(&rule["chain"]), rule["handle"].as_u64().expect("a handle"))).collect()
 }
 
 /// The handles of tables, sets and chains of every host, and the elements of sets.
 fn tables_of(plane: &Plane) -> BTreeMap<String, Vec<Value>> {
-    let table = |name: String| {
-        let kinds = ["table", "set", "chain"];
-        let table = kinds.iter().flat_map(|kind| objects(plane, &name, kind)).collect();
-        (name, table)
-    };
-    plane.hosts().into_iter().map(table).collect()
+    plane.hosts().into_iter().map(|name| (name.clone(), table_on(plane, &name))).collect()
+}
+
+/// The same of one host.
+pub(crate) fn table_on(plane: &Plane, host: &str) -> Vec<Value> {
+    ["table", "set", "chain"].iter().flat_map(|kind| objects(plane, host, kind)).collect()
 }
 
 fn objects(plane: &Plane, host: &str, kind: &str) -> Vec<Value> {

@@ -246,6 +246,18 @@ impl Plane {
         serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("holdfast {arguments:?}: {error}: {said}"))
     }
 
+    /// Runs `holdfast-agent` on a host, with that host's state.
+    ///
+    /// # Panics
+    /// When there is no such host.
+    #[must_use]
+    pub fn agent(&self, host: &str, arguments: &[&str]) -> Output {
+        let record = self.record();
+        let state = record.hosts.iter().find(|one| one.name == host).map(|one| &one.state);
+        let state = state.unwrap_or_else(|| panic!("there is no host {host}")).to_str().expect("a plain path");
+        self.lab(&[&["exec", host, "--", "holdfast-agent", "--state", state], arguments].concat())
+    }
+
     /// Runs `holdfast-lab` on the plane's lab.
     #[must_use]
     pub fn lab(&self, arguments: &[&str]) -> Output {

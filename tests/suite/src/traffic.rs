@@ -5,6 +5,7 @@
 //! - What TCP mends is a loss all the same: whatever it had to send again and the other end had not got before.
 //! - Sockets are made in the namespaces of a lab and stay there; nothing here decides what may pass.
 
+pub mod pairs;
 mod sockets;
 
 use std::fmt;

@@ -3,7 +3,8 @@
 //! - A namespace is entered by a thread that ends with the work in it, so no caller is left in the wrong one.
 //! - Only exact names are opened; nothing here lists or matches namespaces.
 //!
-//! Names are those of `ip netns`, so `ip netns exec` works on every namespace of the lab.
+//! Names are those of `ip netns`, so `ip netns exec` works on every namespace of the lab. A name that is a whole path is that of a namespace's file, as
+//! `/proc/PID/ns/net`: so the namespaces of others (containers) are entered too.
 
 mod ip;
 mod process;
@@ -68,7 +69,10 @@ pub enum Error {
     Processes(#[source] io::Error),
 }
 
-fn path_of(name: &str) -> PathBuf {
+/// The file of a namespace.
+#[must_use]
+pub fn path_of(name: &str) -> PathBuf {
+    // Joined to a whole path, a folder falls away.
     Path::new(NAMES).join(name)
 }
 
@@ -162,4 +166,15 @@ pub fn processes_in<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Vec<
         }
     }
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_a_file_of_ip_netns_and_a_whole_path_is_itself() {
+        assert_eq!(path_of("hf-1.web-1"), Path::new("/run/netns/hf-1.web-1"));
+        assert_eq!(path_of("/proc/7/ns/net"), Path::new("/proc/7/ns/net"));
+    }
 }
