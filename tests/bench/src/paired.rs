@@ -16,7 +16,7 @@ use crate::figures::{Figure, Times};
 const SPREAD_MAX: f64 = 1.4;
 
 /// The fewest rounds that a run compares; a test of the benchmark itself takes fewer.
-pub const ROUNDS_MIN: usize = 5;
+pub const ROUNDS_MIN: u32 = 5;
 
 /// What a side is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]

@@ -42,11 +42,17 @@ impl Keys for AgentKeys {
     }
 }
 
-/// Runs one session until it ends.
+/// Runs one session until it ends; says of each update when the outcome of it has been written.
 ///
 /// # Panics
 /// If a peer of ours sends what cannot be decoded: a benchmark of broken parts measures nothing.
-pub(crate) async fn run(mut stream: TlsStream<TcpStream>, host: HostId, pinned: Authority, keys: AgentKeys) {
+pub(crate) async fn run(
+    mut stream: TlsStream<TcpStream>,
+    host: HostId,
+    pinned: Authority,
+    keys: AgentKeys,
+    answered: impl Fn(Component, Stamp),
+) {
     let hello = Hello {
         protocols: SPOKEN,
         agent_version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -62,6 +68,7 @@ pub(crate) async fn run(mut stream: TlsStream<TcpStream>, host: HostId, pinned: 
     let mut policy = Body::default();
     let mut buffer = vec![0; 64 * 1024];
     let mut out = Vec::new();
+    let mut taken = Vec::new();
     loop {
         while let Some(event) = machine.poll_event() {
             match event {
@@ -69,6 +76,7 @@ pub(crate) async fn run(mut stream: TlsStream<TcpStream>, host: HostId, pinned: 
                     let result = take(&mut policy, &apply);
                     tracing::debug!("update taken");
                     machine.handle_result(apply.update_seq, result);
+                    taken.push((apply.component, apply.stamp));
                 }
                 Event::Closed(_) => return,
                 Event::Opened(_) | Event::Drain(_) | Event::Directive(_) | Event::Fault { .. } => {}
@@ -79,6 +87,7 @@ pub(crate) async fn run(mut stream: TlsStream<TcpStream>, host: HostId, pinned: 
         if !out.is_empty() && (stream.write_all(&out).await.is_err() || stream.flush().await.is_err()) {
             return;
         }
+        taken.drain(..).for_each(|(component, stamp)| answered(component, stamp));
         tokio::select! {
             read = stream.read(&mut buffer) => match read {
                 Ok(0) | Err(_) => machine.handle_lost(),

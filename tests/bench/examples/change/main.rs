@@ -13,7 +13,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::{Parser, Subcommand};
+use holdfast_bench::Machine;
 use holdfast_bench::figures::{Figure, Times};
+use holdfast_bench::paired::{Bound, Compared, Paired, ROUNDS_MIN, Role};
 use holdfast_identity::Ca;
 use holdfast_store::testing::{TEST_AUTHORITY, TestPostgres};
 use holdfast_suite::nats::{NatsServer, NatsVersion};
@@ -50,6 +52,9 @@ enum Command {
     },
 }
 
+const PRODUCT: &str = "holdfast";
+const FLOOR: &str = "raw calls";
+
 /// One way of asking for changes, measured.
 #[derive(Serialize)]
 struct Measured {
@@ -72,6 +77,9 @@ struct Spaced {
 
 #[derive(Serialize)]
 struct Report {
+    machine: Machine,
+    /// The bar by rounds of spaced changes, and whether the floor stood still enough to tell.
+    by_rounds: Compared,
     spaced: Spaced,
     spaced_floor: Measured,
     /// Asked to acked over the floor, as P1 has it: it wants at most 4 of each.
@@ -137,16 +145,25 @@ async fn change(count: u32, space: Duration, documents: u16, synced: bool) -> Re
     let mut floor = Floor::start(&postgres.config("postgres"), &nats.url(), &ca).await;
     let before = product.version().await;
 
+    let machine = Machine::observe();
+    let mut by_rounds = Paired::new("one change, asked to acked", ROUNDS_MIN as usize)
+        .side(PRODUCT, Role::Product)
+        .side(FLOOR, Role::Floor)
+        .ratio("P1", PRODUCT, FLOOR, Bound::AtMost(4.0));
     let (mut spaced, mut spaced_floor, mut stages) = (Both::default(), Both::default(), Stages::new());
     for n in 0..count {
         tokio::time::sleep(space / 2).await;
         stamps.clear();
         let begun = Instant::now();
         let (asked, committed) = product.change().await;
-        stages.push(&stamps, begun, asked - committed);
+        let acked = stages.push(&stamps, begun, asked - committed);
         spaced.push((asked, committed));
         tokio::time::sleep(space / 2).await;
-        spaced_floor.push(floor.change(n).await);
+        let raw = floor.change(n).await;
+        spaced_floor.push(raw);
+        let round = (n * ROUNDS_MIN / count) as usize;
+        by_rounds.push(round, PRODUCT, acked);
+        by_rounds.push(round, FLOOR, raw.0);
     }
     let (mut back_to_back, mut back_to_back_floor) = (Both::default(), Both::default());
     for n in 0..count {
@@ -161,6 +178,8 @@ async fn change(count: u32, space: Duration, documents: u16, synced: bool) -> Re
 
     let (own, raw, acked) = (spaced.measured(), spaced_floor.measured(), stages.acked());
     Report {
+        machine,
+        by_rounds: by_rounds.compared(),
         acked_p50_ratio: acked.p50_ms / raw.asked_to_done.p50_ms,
         acked_p99_ratio: acked.p99_ms / raw.asked_to_done.p99_ms,
         stored_p50_ratio: own.asked_to_done.p50_ms / raw.asked_to_done.p50_ms,
@@ -170,5 +189,22 @@ async fn change(count: u32, space: Duration, documents: u16, synced: bool) -> Re
         back_to_back: back_to_back.measured(),
         back_to_back_floor: back_to_back_floor.measured(),
         warnings: stamps.warnings(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    mod postgres {
+        use std::time::Duration;
+
+        #[tokio::test(flavor = "multi_thread")]
+        async fn changes_are_measured_stage_by_stage_beside_their_floor() {
+            holdfast_identity::tls::install_crypto_provider();
+            let report = Box::pin(crate::change(5, Duration::from_millis(2), 12, false)).await;
+            assert_eq!(report.spaced.stages.len(), 10);
+            assert!([report.acked_p50_ratio, report.stored_p50_ratio].iter().all(|ratio| *ratio > 1.0));
+            assert_eq!(report.by_rounds.ratios.len(), 1);
+            assert!(report.by_rounds.sides.iter().all(|side| side.figure.count == 5 && side.figure.p50_ms > 0.0));
+        }
     }
 }

@@ -88,7 +88,7 @@ impl Product {
         let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await.expect("agrees");
         let keys = AgentKeys { renderer: renderer_key, outcome };
         tasks.detached("agent", async move {
-            agent::run(stream, host, authority, keys).await;
+            agent::run(stream, host, authority, keys, |_, _| {}).await;
             Ok::<_, std::convert::Infallible>(())
         });
         let (rings, ringing) = holdfast_gateway::bell::bell(bus.clone());

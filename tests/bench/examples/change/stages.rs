@@ -87,14 +87,14 @@ impl Stages {
         Self { committing: Times::default(), between, acked: Times::default() }
     }
 
-    /// Takes the stamps of one change, which nothing else was under way with.
+    /// Takes the stamps of one change, which nothing else was under way with; how long it took until the gateway had the agent's word.
     ///
     /// # Panics
     /// If it did not pass a place: then something else is measured than what the stages say.
-    pub(crate) fn push(&mut self, stamps: &Stamps, begun: Instant, committed: Duration) {
+    pub(crate) fn push(&mut self, stamps: &Stamps, begun: Instant, committed: Duration) -> Duration {
         self.committing.push(committed);
         let passed = stamps.with(|stamped| std::mem::take(&mut stamped.passed));
-        let mut before = begun + committed;
+        let (mut before, mut acked) = (begun + committed, Duration::ZERO);
         for (place, ((word, _), times)) in PLACES.iter().zip(&mut self.between).enumerate() {
             let at = passed.iter().find(|(at, _)| *at == place).map(|(_, at)| *at);
             let at = at.unwrap_or_else(|| panic!("the change passed \"{word}\""));
@@ -102,9 +102,11 @@ impl Stages {
             times.push(at.saturating_duration_since(before));
             before = before.max(at);
             if *word == ACKED {
-                self.acked.push(at.saturating_duration_since(begun));
+                acked = at.saturating_duration_since(begun);
+                self.acked.push(acked);
             }
         }
+        acked
     }
 
     /// From before the change is asked for until the gateway has verified the agent's word.

@@ -1,0 +1,136 @@
+//! All agents at once, of either kind.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use holdfast_model::desired::{Component, Stamp};
+use holdfast_runtime::{Shutdown, Tasks};
+use rustls::ClientConfig;
+use rustls_pki_types::ServerName;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::sync::mpsc;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use crate::agent;
+use crate::fleet::Fleet;
+use crate::serve::{Kind, ROW_BYTES};
+
+const DEADLINE: Duration = Duration::from_secs(120);
+/// So many agents share an address: as many as may shake hands at once from one.
+const PER_SOURCE: u32 = 64;
+
+/// An agent's answer, written at a moment; the stamp is absent for the floor's.
+type Answer = (Instant, Option<(Component, Stamp)>);
+
+/// Agents that have dialled.
+pub(crate) struct Crowd {
+    dialled: Instant,
+    agents: usize,
+    /// How many answers make an agent whole.
+    components: usize,
+    answers: mpsc::Receiver<Answer>,
+    tasks: Tasks,
+}
+
+impl Crowd {
+    /// Lets all agents dial.
+    pub(crate) fn dial(fleet: &Fleet, kind: Kind, to: SocketAddr) -> Self {
+        let tasks = Tasks::new(Shutdown::new());
+        let components = match kind {
+            Kind::Product => Component::ALL.len(),
+            Kind::Floor => 1,
+        };
+        let (told, answers) = mpsc::channel(fleet.hosts.len() * (components + 1));
+        let dialled = Instant::now();
+        for (nth, (host, config)) in (0_u32..).zip(&fleet.hosts) {
+            let told = told.clone();
+            let stopped = tasks.shutdown().token();
+            match kind {
+                Kind::Product => {
+                    let (host, config) = (*host, Arc::clone(config));
+                    let (authority, keys) = (fleet.authority, fleet.keys.clone());
+                    tasks.spawn("agent", async move {
+                        let session = async {
+                            let stream = connect(nth, to, config).await;
+                            let answered = |component, stamp| {
+                                told.try_send((Instant::now(), Some((component, stamp))))
+                                    .expect("room for every answer");
+                            };
+                            agent::run(stream, host, authority, keys, answered).await;
+                        };
+                        stopped.run_until_cancelled(session).await;
+                        Ok::<_, std::convert::Infallible>(())
+                    });
+                }
+                Kind::Floor => {
+                    let config = Arc::clone(&fleet.bare);
+                    tasks.spawn("bare agent", async move {
+                        stopped.run_until_cancelled(bare(nth, to, config, told)).await;
+                        Ok::<_, std::convert::Infallible>(())
+                    });
+                }
+            }
+        }
+        Self { dialled, agents: fleet.hosts.len(), components, answers, tasks }
+    }
+
+    /// From the dialling until the last answer that makes the last agent whole.
+    pub(crate) async fn all_answered(&mut self) -> Duration {
+        let last = self.last_of(self.agents * self.components, |_| true).await;
+        last - self.dialled
+    }
+
+    /// From a moment until the last agent has answered; of the product's agents only answers about the newest policy count.
+    pub(crate) async fn all_answered_since(&mut self, begun: Instant, newest: Stamp) -> Duration {
+        let counts = |about: Option<(Component, Stamp)>| about.is_none_or(|about| about == (Component::Policy, newest));
+        self.last_of(self.agents, counts).await.saturating_duration_since(begun)
+    }
+
+    async fn last_of(&mut self, wanted: usize, counts: impl Fn(Option<(Component, Stamp)>) -> bool) -> Instant {
+        let mut last = self.dialled;
+        let all = async {
+            let mut count = 0;
+            while count < wanted {
+                let (at, about) = self.answers.recv().await.expect("agents stay");
+                if counts(about) {
+                    count += 1;
+                    last = last.max(at);
+                }
+            }
+        };
+        tokio::time::timeout(DEADLINE, all).await.expect("every agent answers in time");
+        last
+    }
+
+    /// Ends all agents.
+    pub(crate) async fn leave(self) {
+        self.tasks.shutdown().ask();
+        if let Err(error) = self.tasks.finish(Duration::from_secs(10)).await {
+            tracing::warn!(%error, "agents did not end in order");
+        }
+    }
+}
+
+async fn connect(nth: u32, to: SocketAddr, config: Arc<ClientConfig>) -> TlsStream<TcpStream> {
+    let source = std::net::Ipv4Addr::from_bits(0x7f01_0001 + nth / PER_SOURCE);
+    let socket = TcpSocket::new_v4().expect("a socket");
+    socket.bind((source, 0).into()).expect("loopback is large");
+    let stream = socket.connect(to).await.expect("connects");
+    stream.set_nodelay(true).expect("sets");
+    let name = ServerName::try_from("localhost").expect("a name");
+    TlsConnector::from(config).connect(name, stream).await.expect("agrees")
+}
+
+async fn bare(nth: u32, to: SocketAddr, config: Arc<ClientConfig>, told: mpsc::Sender<Answer>) {
+    let mut stream = connect(nth, to, config).await;
+    let mut row = vec![0; ROW_BYTES];
+    while stream.read_exact(&mut row).await.is_ok() {
+        if stream.write_all(&[1]).await.is_err() || stream.flush().await.is_err() {
+            return;
+        }
+        told.try_send((Instant::now(), None)).expect("room for every answer");
+    }
+}
