@@ -326,6 +326,7 @@ CREATE UNIQUE INDEX objects_in_force ON public.objects USING btree (kind, namesp
 CREATE INDEX objects_to ON public.objects USING btree (to_revision) WHERE (to_revision IS NOT NULL);
 CREATE INDEX operations_created ON public.operations USING btree (created_at DESC, operation_id DESC);
 CREATE INDEX operations_revision ON public.operations USING btree (revision);
+CREATE INDEX requests_of_key ON public.requests USING btree (outcome_key) WHERE (kind = 'enrolment'::text);
 CREATE INDEX requests_waiting ON public.requests USING btree (created_at, request_id) WHERE (state = 'waiting'::text);
 CREATE TRIGGER event_order_only_added BEFORE DELETE OR UPDATE OR TRUNCATE ON public.event_order FOR EACH STATEMENT EXECUTE FUNCTION public.refuse_change();
 CREATE TRIGGER events_only_added BEFORE DELETE OR UPDATE OR TRUNCATE ON public.events FOR EACH STATEMENT EXECUTE FUNCTION public.refuse_change();

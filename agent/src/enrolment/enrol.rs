@@ -91,11 +91,14 @@ pub enum EnrolError {
 }
 
 impl EnrolError {
-    /// Whether it may pass by itself, and nothing was counted at the other end.
+    /// Whether it may pass by itself: an answer that was lost is there for whoever asks the same again.
     fn passes(&self) -> bool {
         match self {
-            Self::Gateway(error) => matches!(error, https::Error::Connect { .. }),
-            Self::Refused { code, .. } => ["busy", "authority-away"].contains(&code.as_str()),
+            Self::Gateway(error) => {
+                use https::Error::{Connect, Exchange, Timeout};
+                matches!(error, Connect { .. } | Exchange { .. } | Timeout { .. })
+            }
+            Self::Refused { code, .. } => ["busy", "authority-away", "no-answer"].contains(&code.as_str()),
             Self::Already(_)
             | Self::TokenFile(_)
             | Self::Token { .. }
@@ -151,7 +154,8 @@ pub async fn enrol(with: &Enrol) -> Result<HostId, EnrolError> {
     Ok(answer.host_id)
 }
 
-/// Asks until there is an answer, while the reason for none is one that passes by itself and no use of the token was counted.
+/// Asks until there is an answer, while the reason for none is one that passes by itself. It is the same request each time, key and all, which
+/// takes one use of the token however often it is asked.
 async fn ask_patiently(with: &Enrol, body: &[u8]) -> Result<Response, EnrolError> {
     let began = Instant::now();
     let mut backoff = Backoff::new(random());

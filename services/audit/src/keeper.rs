@@ -12,6 +12,7 @@ use holdfast_api::audit::{Checkpoint, Entry, Head, Place};
 use holdfast_bus::{Bus, EventReader, Incoming, ReadFrom};
 use holdfast_events::SignatureBytes;
 use holdfast_identity::SigningKey;
+use holdfast_runtime::fail_point;
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -227,8 +228,12 @@ impl Keeper {
         let checkpoint = sign(&self.key, &self.authority, head)?;
         let (folder, resume) = (self.folder.clone(), self.stream_sequence);
         tokio::task::spawn_blocking(move || {
+            fail_point("a checkpoint", "before it is written");
             save_resume(&folder, resume);
-            Checkpoints::of(&folder).append(&checkpoint)
+            fail_point("a checkpoint", "place saved, before it is written");
+            let appended = Checkpoints::of(&folder).append(&checkpoint);
+            fail_point("a checkpoint", "after it was written");
+            appended
         })
         .await??;
         self.signed = head;

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use async_nats::{ConnectOptions, Event, jetstream};
 use holdfast_events::Hint;
+use holdfast_runtime::fail_point;
 use tokio::sync::watch;
 use uuid::Uuid;
 
@@ -106,8 +107,10 @@ impl Bus {
     /// [`BusError`]; the hint is then lost or not, which costs time at most.
     pub async fn publish_hint(&self, hint: &Hint) -> Result<(), BusError> {
         let payload = hint.encode().map_err(|error| BusError::request("take a hint")(boxed(error)))?;
+        fail_point("hint", "before it is published");
         let ack = self.jetstream.publish(hint.subject(), payload.into()).await.map_err(publish_error)?;
         ack.await.map_err(publish_error)?;
+        fail_point("hint", "after it was published");
         Ok(())
     }
 

@@ -11,6 +11,7 @@ use async_nats::jetstream::context::PublishErrorKind;
 use async_nats::jetstream::message::PublishMessage;
 use bytes::Bytes;
 use futures_util::{StreamExt as _, TryStreamExt as _};
+use holdfast_runtime::fail_point;
 
 use crate::connect::Bus;
 use crate::error::{BusError, boxed};
@@ -110,7 +111,10 @@ impl EventLog {
                 .expected_stream(EVENTS_STREAM)
                 .expected_last_sequence(sequence);
             match self.bus.jetstream.send_publish(event.subject.clone(), message).await {
-                Ok(ack) => acks.push(ack),
+                Ok(ack) => {
+                    acks.push(ack);
+                    fail_point("events", "while they are published");
+                }
                 Err(error) => {
                     tracing::debug!(%error, "the event stream took no message");
                     break;

@@ -12,6 +12,7 @@ pub mod body;
 pub mod chain;
 pub mod config;
 pub mod exit;
+pub mod fail_point;
 pub mod health;
 pub mod https;
 pub mod log;
@@ -23,6 +24,7 @@ pub mod tasks;
 
 pub use chain::Chain;
 pub use exit::Exit;
+pub use fail_point::fail_point;
 pub use health::{Check, Health};
 pub use process::Process;
 pub use shutdown::Shutdown;

@@ -37,6 +37,7 @@ pub(crate) const STEPS: &[(&str, &str)] = steps! {
     "0011_sessions",
     "0012_grants",
     "0013_agents_read_addresses",
+    "0014_requests_of_a_key",
 };
 
 /// Any number that nothing else in this database locks: the bytes of "migrate".

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
+use holdfast_runtime::fail_point;
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions, Postgres};
 use tokio::time::timeout;
@@ -59,6 +60,13 @@ impl Mode {
             Self::Snapshot | Self::Statement => "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
             // A READ ONLY transaction may still write to temporary tables but not make them.
             Self::LongSnapshot => "BEGIN ISOLATION LEVEL REPEATABLE READ; SET LOCAL statement_timeout = '600s'",
+        }
+    }
+
+    const fn writes(self) -> bool {
+        match self {
+            Self::Write | Self::LongWrite => true,
+            Self::Snapshot | Self::Statement | Self::LongSnapshot => false,
         }
     }
 
@@ -148,7 +156,7 @@ impl Store {
         let inner = Arc::clone(&self.inner);
         // Not the supervised spawn: the task ends by itself within its time limit, and its result is awaited right here.
         #[expect(clippy::disallowed_methods, reason = "watched by the join below")]
-        let task = tokio::spawn(async move { inner.repeat(mode, &work).await });
+        let task = tokio::spawn(async move { inner.repeat(what, mode, &work).await });
         match task.await {
             Ok(result) => result.map_err(|error| error.at(what)),
             Err(source) => Err(Error::Task { what, source }),
@@ -189,13 +197,13 @@ impl Inner {
             new_pool(&self.options, self.connections_max);
     }
 
-    async fn repeat<T, F>(&self, mode: Mode, work: &F) -> Result<T, Error>
+    async fn repeat<T, F>(&self, what: &'static str, mode: Mode, work: &F) -> Result<T, Error>
     where
         F: for<'c> Fn(&'c mut PgConnection) -> Work<'c, T> + Send + Sync,
     {
         let mut tries = 1;
         loop {
-            let result = self.once(mode, work).await;
+            let result = self.once(what, mode, work).await;
             match result {
                 Err(error) if error.retry() == Retry::Now && tries < TRIES_MAX => {
                     tracing::debug!(tries, %error, "transaction is tried again");
@@ -209,7 +217,7 @@ impl Inner {
         }
     }
 
-    async fn once<T, F>(&self, mode: Mode, work: &F) -> Result<T, Error>
+    async fn once<T, F>(&self, what: &'static str, mode: Mode, work: &F) -> Result<T, Error>
     where
         F: for<'c> Fn(&'c mut PgConnection) -> Work<'c, T> + Send + Sync,
     {
@@ -227,17 +235,17 @@ impl Inner {
                 held.settle(&error).await;
                 Err(error)
             }
-            Ok(Ok(value)) => match timeout(after, sqlx::raw_sql("COMMIT").execute(&mut *connection)).await {
-                Ok(Ok(_)) => {
-                    held.release();
-                    Ok(value)
+            Ok(Ok(value)) => {
+                if mode.writes() {
+                    fail_point(what, "before the commit");
                 }
-                Ok(Err(source)) if source.as_database_error().is_some() && !is_connection_loss(&source) => {
-                    Err(source.into())
+                commit(connection, after).await?;
+                if mode.writes() {
+                    fail_point(what, "after the commit");
                 }
-                Ok(Err(source)) => Err(Error::OutcomeUnknown { what: "commit", source: Some(source) }),
-                Err(_) => Err(Error::OutcomeUnknown { what: "commit", source: None }),
-            },
+                held.release();
+                Ok(value)
+            }
         }
     }
 
@@ -277,6 +285,16 @@ impl Inner {
                 return Err(error);
             }
         }
+    }
+}
+
+/// Ends a transaction; a failure that is no refusal leaves open whether it is stored.
+async fn commit(connection: &mut PgConnection, after: Duration) -> Result<(), Error> {
+    match timeout(after, sqlx::raw_sql("COMMIT").execute(connection)).await {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(source)) if source.as_database_error().is_some() && !is_connection_loss(&source) => Err(source.into()),
+        Ok(Err(source)) => Err(Error::OutcomeUnknown { what: "commit", source: Some(source) }),
+        Err(_) => Err(Error::OutcomeUnknown { what: "commit", source: None }),
     }
 }
 

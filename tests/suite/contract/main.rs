@@ -3,6 +3,7 @@
 mod audit;
 mod bus;
 mod dev_services;
+mod fail_points;
 mod nats_users;
 mod processes;
 mod renderer;

@@ -94,6 +94,15 @@ fn reason_for(host: &str) -> Option<&'static str> {
     }
 }
 
+/// A service with the feature `test-hooks`.
+pub(crate) fn hooked(program: &str) -> PathBuf {
+    let folder = std::env::var_os("HOLDFAST_HOOKED_BIN").map(PathBuf::from);
+    let folder = folder.expect(
+        "HOLDFAST_HOOKED_BIN names a folder of services with the feature test-hooks; run ./ops/test --only e2e",
+    );
+    folder.join(program)
+}
+
 /// How a gateway is run.
 struct Gateway {
     program: PathBuf,
@@ -108,9 +117,7 @@ impl Gateway {
 
 /// One that lies, with the settings and certificates of an honest one.
 fn lying(plane: &Plane, honest: &Gateway) -> Gateway {
-    let program = std::env::var_os("HOLDFAST_HOOKED_GATEWAY").map(PathBuf::from);
-    let program = program
-        .expect("HOLDFAST_HOOKED_GATEWAY names a gateway with the feature test-hooks; run ./ops/test --only e2e");
+    let program = hooked("holdfast-gateway");
     let ids = ids(plane);
     let id = |name: &str| ids[name].clone();
     let mut settings = honest.settings.clone();

@@ -7,4 +7,5 @@ mod dishonest;
 mod docker;
 mod fleet;
 mod packets;
+mod points;
 mod remains;

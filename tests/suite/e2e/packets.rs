@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::process::Output;
 
 use holdfast_suite::plane::Plane;
 use holdfast_suite::traffic::{Fate, Flow, Kind, Place, Places, Route, Traffic};
@@ -152,6 +153,12 @@ pub(crate) fn whole(flow: &Flow, fate: Fate) {
 
 /// Applies a policy by which the hosts of these roles may beckon to each other.
 pub(crate) fn beacons(plane: &Plane, roles: &str, how: &[&str]) {
+    let applied = try_beacons(plane, roles, how);
+    assert!(applied.status.success(), "{}", String::from_utf8_lossy(&applied.stderr));
+}
+
+/// The same, whatever comes of it.
+pub(crate) fn try_beacons(plane: &Plane, roles: &str, how: &[&str]) -> Output {
     let members = format!("{{matchExpressions: [{{key: role, operator: In, values: {roles}}}]}}");
     let services = "[{udp: 7000}, {tcp: 7001}]";
     let text = format!(
@@ -164,7 +171,7 @@ pub(crate) fn beacons(plane: &Plane, roles: &str, how: &[&str]) {
     fs::write(&file, text).expect("the folder is ours");
     let applied = plane.holdfast(&[&["apply", "-f", file.to_str().expect("a plain path")], how].concat());
     fs::remove_file(&file).expect("it is there");
-    assert!(applied.status.success(), "{}", String::from_utf8_lossy(&applied.stderr));
+    applied
 }
 
 /// The rules of every host by chain and handle: a rule that was replaced has another handle.

@@ -5,6 +5,7 @@
 
 pub mod complaint;
 pub mod containers;
+pub mod fail_points;
 pub mod nats;
 pub mod plane;
 pub mod services;

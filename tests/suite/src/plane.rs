@@ -6,7 +6,8 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -17,12 +18,15 @@ use serde_json::Value;
 use crate::complaint::Complaint;
 use crate::traffic::Places;
 
-/// How long the last events may take to be numbered.
-const NUMBERED_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long the last events may take to be numbered: whose hint was lost, waits for the relay's own clock of 30 s.
+const NUMBERED_TIMEOUT: Duration = Duration::from_secs(40);
 /// How long a program may take until it runs.
 const RUNS_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long the kernel may take to end what was killed.
 const KILLED_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How many programs were run beside planes: each has a log of its own.
+static BESIDE: AtomicU32 = AtomicU32::new(0);
 
 /// A running plane.
 #[derive(Debug)]
@@ -71,6 +75,16 @@ impl Plane {
         let rebuilt = self.rebuild_check();
         self.remove();
         assert_eq!(rebuilt, Ok(()), "holdfast rebuild --check");
+    }
+
+    /// Whether its tables are what its events say and the audit log is proven; else what was said.
+    ///
+    /// # Errors
+    /// The words of whoever found a difference.
+    pub fn proven(&self) -> Result<(), String> {
+        self.rebuild_check()?;
+        let verified = self.holdfast(&["audit", "verify"]);
+        if verified.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&verified.stderr).into_owned()) }
     }
 
     fn remove(&self) {
@@ -144,27 +158,29 @@ impl Plane {
     /// When it ends before, or takes too long.
     #[must_use]
     pub fn run_beside(&self, program: &Path, settings: &[(String, String)], until: &str) -> Running {
-        let path = self.folder().join("beside.log");
-        let log = fs::File::create(&path).expect("the folder is ours");
-        let namespace = self.record().control;
+        let mut running = self.spawn_beside(program, settings);
+        assert!(running.says(until), "{}: {}", program.display(), running.said());
+        running
+    }
+
+    /// The same without waiting for anything.
+    ///
+    /// # Panics
+    /// When it cannot be run.
+    #[must_use]
+    pub fn spawn_beside(&self, program: &Path, settings: &[(String, String)]) -> Running {
+        let nth = BESIDE.fetch_add(1, Ordering::Relaxed);
+        let log = self.folder().join(format!("beside-{nth}.log"));
+        let file = fs::File::create(&log).expect("the folder is ours");
+        let namespace = self.control();
         let child = netns::within(&namespace, || {
             let mut command = Command::new(program);
             command.arg("run").env_clear().envs(settings.iter().cloned());
-            let log_too = log.try_clone().expect("a descriptor more");
-            command.stdin(Stdio::null()).stdout(log).stderr(log_too).spawn()
+            let file_too = file.try_clone().expect("a descriptor more");
+            command.stdin(Stdio::null()).stdout(file).stderr(file_too).spawn()
         });
         let child = child.unwrap_or_else(|error| panic!("{namespace}: {error}"));
-        let mut running = Running { child: child.unwrap_or_else(|error| panic!("{}: {error}", program.display())) };
-        let deadline = Instant::now() + RUNS_TIMEOUT;
-        loop {
-            let said = fs::read_to_string(&path).unwrap_or_default();
-            if said.contains(until) {
-                return running;
-            }
-            let has_ended = running.child.try_wait().expect("it is a child of ours").is_some();
-            assert!(!has_ended && Instant::now() < deadline, "{}: {said}", program.display());
-            thread::sleep(Duration::from_millis(20));
-        }
+        Running { child: child.unwrap_or_else(|error| panic!("{}: {error}", program.display())), log }
     }
 
     fn pid_of(&self, service: &str) -> String {
@@ -199,6 +215,12 @@ impl Plane {
     #[must_use]
     pub fn hosts(&self) -> Vec<String> {
         self.record().hosts.into_iter().map(|host| host.name).collect()
+    }
+
+    /// The namespace of the control plane.
+    #[must_use]
+    pub fn control(&self) -> String {
+        self.record().control
     }
 
     fn record(&self) -> Record {
@@ -282,6 +304,58 @@ impl Plane {
 #[derive(Debug)]
 pub struct Running {
     child: Child,
+    log: PathBuf,
+}
+
+impl Running {
+    /// Whether it says these words before it ends, and in time.
+    ///
+    /// # Panics
+    /// When the system cannot say whether it runs.
+    pub fn says(&mut self, words: &str) -> bool {
+        let deadline = Instant::now() + RUNS_TIMEOUT;
+        loop {
+            // First whether it runs: what it said before it ended is then read.
+            let has_ended = self.child.try_wait().expect("it is a child of ours").is_some();
+            if self.said().contains(words) {
+                return true;
+            }
+            if has_ended || Instant::now() > deadline {
+                return false;
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// What it said so far.
+    #[must_use]
+    pub fn said(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// How it ended, once it has; nothing if it did not in time.
+    ///
+    /// # Panics
+    /// When the system cannot say whether it runs.
+    pub fn ended(&mut self, within: Duration) -> Option<ExitStatus> {
+        let deadline = Instant::now() + within;
+        loop {
+            let ended = self.child.try_wait().expect("it is a child of ours");
+            if ended.is_some() || Instant::now() > deadline {
+                return ended;
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Asks it to end.
+    ///
+    /// # Panics
+    /// When it has ended.
+    pub fn ask_to_end(&self) {
+        let status = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status();
+        assert!(status.expect("kill can be run").success(), "it runs");
+    }
 }
 
 impl Drop for Running {

@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 
 pub use checkpoints::Checkpoints;
 use holdfast_api::audit::{Chain, Entry, EntryError, Head, Place};
+use holdfast_runtime::fail_point;
 pub use read::{Reader, lines};
 use segment::{Segment, segments};
 
@@ -147,12 +148,17 @@ impl Log {
             self.path = path;
         }
         self.check_untouched()?;
-        let written = self.file.write_all(lines.as_bytes()).and_then(|()| self.file.sync_data());
+        fail_point("the log", "before entries are written");
+        let written = self.file.write_all(lines.as_bytes()).and_then(|()| {
+            fail_point("the log", "entries written, before they are synced");
+            self.file.sync_data()
+        });
         if let Err(source) = written {
             // What a failed write left behind is cut off at once, so that a later append does not follow half a line.
             self.file.set_len(self.bytes).map_err(io("cut", &self.path))?;
             return Err(LogError::Io { doing: "append to", path: self.path.clone(), source });
         }
+        fail_point("the log", "entries synced, before anybody is told");
         self.bytes += lines.len() as u64;
         self.chain = chain;
         self.place = place;

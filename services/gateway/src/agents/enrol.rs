@@ -18,8 +18,8 @@ use holdfast_events::{Hint, VerifyingKeyBytes};
 use holdfast_identity::tls::Admission;
 use holdfast_identity::{KeyRequest, Token, TokenKind, VerifyingKey};
 use holdfast_model::ids::EventId;
-use holdfast_runtime::Chain;
 use holdfast_runtime::body::{BodyError, PacedBody};
+use holdfast_runtime::{Chain, fail_point};
 use holdfast_store::request::{RequestAnswer, TokenRefusal};
 use holdfast_store::token::TokenHash;
 use holdfast_wire::enrol::{
@@ -173,6 +173,7 @@ async fn enrol<S: AgentsStore>(State(at): State<Arc<Enrolment<S>>>, body: Body) 
     })?;
     let certificate_chain = at.answer(id).await?;
     tracing::info!(host = %host_id, "enrolled");
+    fail_point("an enrolment", "granted, before the host is told");
     let response = EnrolResponse {
         host_id,
         authority_id: authority.id,

@@ -2,7 +2,9 @@
 
 use holdfast_model::desired::Component;
 use holdfast_model::ids::HostId;
-use holdfast_session::gateway::Supply;
+#[cfg(feature = "test-hooks")]
+use holdfast_runtime::fail_point::{self, fail_point};
+use holdfast_session::gateway::{Form, Supply};
 
 /// The wrongs that this gateway does.
 #[derive(Clone, Debug, Default)]
@@ -79,4 +81,64 @@ impl Hooks {
     pub(super) fn alter(&self, _host: HostId, _component: Component, supply: Supply) -> Supply {
         supply
     }
+}
+
+/// How far a session is in writing an update, for a test that ends the process before, within or after it.
+#[derive(Debug, Default)]
+pub(super) struct Midway {
+    /// What is under way.
+    #[cfg(feature = "test-hooks")]
+    update: Option<&'static str>,
+}
+
+#[cfg(feature = "test-hooks")]
+impl Midway {
+    /// An update waits for the socket.
+    pub(super) fn handle_sent(&mut self, form: Form) {
+        self.update = match form {
+            Form::Snapshot => Some("a snapshot"),
+            Form::Delta => Some("a delta"),
+            Form::VersionOnly => None,
+        };
+        if let Some(update) = self.update {
+            fail_point(update, "before it is written");
+        }
+    }
+
+    /// What of it is written at once.
+    pub(super) fn portion<'a>(&self, waits: &'a [u8]) -> &'a [u8] {
+        match self.update {
+            Some(update) if fail_point::is_armed(update, "half written") => {
+                waits.get(..waits.len() / 2).unwrap_or(waits)
+            }
+            Some(_) | None => waits,
+        }
+    }
+
+    /// Some of it was written, or the last of it.
+    pub(super) fn handle_written(&mut self, is_all: bool) {
+        let Some(update) = self.update else { return };
+        fail_point(update, "half written");
+        if is_all {
+            fail_point(update, "written, before its outcome");
+            self.update = None;
+        }
+    }
+}
+
+#[cfg(not(feature = "test-hooks"))]
+impl Midway {
+    /// An update waits for the socket.
+    #[expect(clippy::unused_self, reason = "one signature with and without the feature")]
+    pub(super) const fn handle_sent(&mut self, _form: Form) {}
+
+    /// What of it is written at once: all of it.
+    #[expect(clippy::unused_self, reason = "one signature with and without the feature")]
+    pub(super) const fn portion<'a>(&self, waits: &'a [u8]) -> &'a [u8] {
+        waits
+    }
+
+    /// Some of it was written, or the last of it.
+    #[expect(clippy::unused_self, reason = "one signature with and without the feature")]
+    pub(super) const fn handle_written(&mut self, _is_all: bool) {}
 }

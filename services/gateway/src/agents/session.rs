@@ -21,6 +21,7 @@ use holdfast_model::desired::Component;
 use holdfast_model::ids::HostId;
 use holdfast_model::numbers::{AuthorityEpoch, SessionEpoch, UpdateSeq};
 use holdfast_model::statement::{Authority, Outcome, outcome_bytes};
+use holdfast_runtime::fail_point;
 use holdfast_session::gateway::{Admission, Answer, Cause, CloseCause, Event, FaultOrigin, Form, Session, Want};
 use holdfast_store::session::{self as store, Fact, Seen};
 use holdfast_wire::code::{FaultCode, RefusalCode};
@@ -31,6 +32,7 @@ use holdfast_wire::message::{Hello, Message, OutcomeReport};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
 use super::context::Context;
+use super::hooks::Midway;
 use super::limits::{AUTHORITY_AWAY_RETRY_MS, IDLE_BUFFER_BYTES, READ_BYTES, SHORT_TIMEOUT, WRITE_BUFFER_BYTES};
 use super::mailbox::Mailbox;
 use super::reader::Read;
@@ -58,6 +60,7 @@ struct Shell {
     out: Vec<u8>,
     written: usize,
     flushed: bool,
+    midway: Midway,
     asked: FuturesUnordered<BoxFuture<'static, Told>>,
     opened: Option<Opened>,
     addresses: Option<Vec<std::net::IpAddr>>,
@@ -81,6 +84,7 @@ where
         out: Vec::new(),
         written: 0,
         flushed: true,
+        midway: Midway::default(),
         asked: FuturesUnordered::new(),
         opened: None,
         addresses: None,
@@ -98,7 +102,7 @@ impl Shell {
         let mut goodbye_until = None;
         loop {
             self.advance();
-            let waits = self.out.get(self.written..).unwrap_or_default();
+            let waits = self.midway.portion(self.out.get(self.written..).unwrap_or_default());
             if self.machine.is_closed() && waits.is_empty() && self.flushed {
                 break;
             }
@@ -173,6 +177,7 @@ impl Shell {
 
     fn wrote(&mut self, count: usize) {
         self.written += count;
+        self.midway.handle_written(self.written == self.out.len());
         if self.written == self.out.len() {
             self.out.clear();
             self.written = 0;
@@ -244,6 +249,7 @@ impl Shell {
             Event::Want(want) => self.ask_desired(want),
             Event::Sent { update_seq, component, stamp, form, cause } => {
                 tracing::debug!(host = %self.peer.host, %component, version = %stamp.version, ?form, ?cause, "update written");
+                self.midway.handle_sent(form);
                 metrics::counter!("holdfast_gateway_updates_total", "form" => form_word(form), "cause" => cause_word(cause))
                     .increment(1);
                 if form == Form::Snapshot {
@@ -305,6 +311,7 @@ impl Shell {
     fn record_outcome(&mut self, report: OutcomeReport) {
         if let Some(opened) = &self.opened {
             tracing::debug!(host = %self.peer.host, component = %report.component, version = %report.wanted.version, "outcome taken");
+            fail_point("an outcome", "before it is recorded");
             let outcome = outcome_of(self.peer.host, opened.session_epoch, report);
             self.record(Seen::Outcome(Box::new(outcome)));
         }

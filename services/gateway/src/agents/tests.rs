@@ -42,11 +42,13 @@ use holdfast_wire::limits::FRAME_BYTES_MAX;
 use holdfast_wire::message::{Hello, Inventory, SignatureBytes};
 use holdfast_wire::negotiate::SPOKEN;
 use hyper::Method;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use rustls::pki_types::ServerName;
 use time::OffsetDateTime;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use uuid::Uuid;
@@ -308,6 +310,55 @@ async fn shutdown_asks_every_agent_to_leave_and_records_each_goodbye() {
     assert_eq!(count(&memory.facts(), closed), 2, "{:?}", memory.facts());
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thousand_sessions_leave_each_at_its_own_moment_and_the_gateway_ends_within_its_grace() {
+    const SESSIONS: u32 = 1_000;
+    // Both ends of each are in this process.
+    let (_, descriptors) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    setrlimit(Resource::RLIMIT_NOFILE, descriptors, descriptors).unwrap();
+    let estate = Estate::start().await;
+    let mut opening = JoinSet::new();
+    for n in 0..SESSIONS {
+        let (host, address, roots) = (estate.enrol(u128::from(n) + 1), estate.address, estate.roots.clone());
+        // An address for each, as hosts have.
+        let [_, _, high, low] = n.to_be_bytes();
+        let from = [127, 1, high, low];
+        opening.spawn(async move {
+            let mut agent = connect_from(address, &roots, host, from).await;
+            agent.until(|agent| agent.machine.is_open()).await;
+            agent
+        });
+        if opening.len() >= 32 {
+            // Handshakes have a cap; an agent that is there lives on by itself.
+            estate.sessions_until(usize::try_from(n).unwrap().saturating_sub(31)).await;
+        }
+    }
+    let agents = opening.join_all().await;
+    estate.sessions_until(usize::try_from(SESSIONS).unwrap()).await;
+
+    let began = tokio::time::Instant::now();
+    let mut leaving = JoinSet::new();
+    for mut agent in agents {
+        leaving.spawn(async move {
+            let cause = agent.closed_quietly().await;
+            (cause, began.elapsed())
+        });
+    }
+    let Estate { tasks, memory, .. } = estate;
+    tasks.shutdown().ask();
+    let (finished, left) = tokio::join!(tasks.finish(holdfast_runtime::process::DRAIN_GRACE), leaving.join_all());
+    finished.unwrap();
+    let mut seconds = std::collections::BTreeMap::<u64, usize>::new();
+    for (cause, after) in left {
+        assert_eq!(cause, CloseCause::Drained, "after {after:?}");
+        *seconds.entry(after.as_secs()).or_default() += 1;
+    }
+    // Evenly it would be 100 a second for ten seconds.
+    assert!(seconds.len() >= 7 && seconds.values().all(|count| *count <= 350), "{seconds:?}");
+    let closed = |seen: &Seen| *seen == Seen::Closed(CloseReason::Drained);
+    assert_eq!(count(&memory.facts(), closed), usize::try_from(SESSIONS).unwrap());
+}
+
 /// A door on loopback with its authority.
 struct Estate {
     ca: Arc<Ca>,
@@ -383,13 +434,17 @@ impl Estate {
     }
 
     async fn connect_from(&self, host: Host, from: [u8; 4]) -> Agent {
-        let socket = TcpSocket::new_v4().unwrap();
-        socket.bind(SocketAddr::from((from, 0))).unwrap();
-        let stream = socket.connect(self.address).await.unwrap();
-        let config = tls::agent(&host.credential, &self.roots, AgentProtocol::Session).unwrap();
-        let name = ServerName::try_from("127.0.0.1").unwrap();
-        let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap();
-        Agent::new(stream, host.id, host.keys)
+        connect_from(self.address, &self.roots, host, from).await
+    }
+
+    async fn sessions_until(&self, count: usize) {
+        let wait = async {
+            while self.door.sessions() < count {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let opened = tokio::time::timeout(DEADLINE, wait).await;
+        assert!(opened.is_ok(), "{} of {count} sessions", self.door.sessions());
     }
 
     async fn hint(&self, host: HostId, version: Version) {
@@ -431,6 +486,16 @@ impl Estate {
         assert_eq!((response.status.as_u16(), problem.status), (status, status), "{problem:?}");
         problem
     }
+}
+
+async fn connect_from(address: SocketAddr, roots: &TrustRoots, host: Host, from: [u8; 4]) -> Agent {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind(SocketAddr::from((from, 0))).unwrap();
+    let stream = socket.connect(address).await.unwrap();
+    let config = tls::agent(&host.credential, roots, AgentProtocol::Session).unwrap();
+    let name = ServerName::try_from("127.0.0.1").unwrap();
+    let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap();
+    Agent::new(stream, host.id, host.keys)
 }
 
 /// Keys as an agent has them.
@@ -543,6 +608,25 @@ impl Agent {
             }
         };
         tokio::time::timeout(DEADLINE, drive).await.expect("in time");
+    }
+
+    /// Why the session ended; one of so many that none may wake for nothing.
+    async fn closed_quietly(&mut self) -> CloseCause {
+        let mut buffer = vec![0; 4 * 1024];
+        loop {
+            self.step().await;
+            if let Some(cause) = self.ended {
+                return cause;
+            }
+            let due = self.machine.poll_timeout().map_or(super::session::FAR, |(at, _)| at.since(self.now()));
+            tokio::select! {
+                read = self.stream.read(&mut buffer) => match read {
+                    Ok(0) | Err(_) => self.machine.handle_lost(),
+                    Ok(count) => self.take(&buffer[..count]),
+                },
+                () = tokio::time::sleep(due) => self.machine.handle_timeout(self.now()),
+            }
+        }
     }
 
     fn now(&self) -> Instant {

@@ -12,6 +12,7 @@ use holdfast_events::{Hint, OperationVerb};
 use holdfast_model::intent::{Kind, Object, ObjectKey, Spec};
 use holdfast_model::name::Name;
 use holdfast_model::numbers::Revision;
+use holdfast_runtime::fail_point;
 use holdfast_store::intent::{Applied, IntentChange, Prune};
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -86,6 +87,7 @@ async fn answer(
             Ok(ApplyResponse { revision: revision.raw(), operation: None, unchanged: true, objects: views(changes) })
         }
         Applied::Changed { revision, operation, put, deleted } => {
+            fail_point("a change", "stored, before hints and answer");
             door.ring([Hint::Intent, Hint::Event]);
             tracing::info!(%revision, %operation, put = put.len(), deleted = deleted.len(), "intent changed");
             let created = created(door, base, revision, &put).await;

@@ -4,6 +4,7 @@ use holdfast_events::{EnrolmentRefusal, Hint};
 use holdfast_identity::KeyRequest;
 use holdfast_model::ids::HostId;
 use holdfast_model::numbers::LeaseTerm;
+use holdfast_runtime::fail_point;
 use holdfast_store::request::{Decided, Decision, IssuedCertificate, Request, RequestBody};
 use time::OffsetDateTime;
 
@@ -48,6 +49,7 @@ async fn decide(means: &Means, term: LeaseTerm, request: Request) -> Result<(), 
         Decided::Certified { .. } | Decided::NothingNew | Decided::AlreadyDecided => {}
     }
     means.wakes.event.notify_one();
+    fail_point("a request", "decided, before it is announced");
     hint(&means.bus, Hint::Answer { request: id }).await;
     Ok(())
 }

@@ -13,6 +13,7 @@ use holdfast_bus::{BusError, EventLog, OutgoingEvent};
 use holdfast_events::NumberedRecord;
 use holdfast_model::numbers::{AuthorityEpoch, EventSeq, LeaseTerm};
 use holdfast_model::statement::Authority;
+use holdfast_runtime::fail_point;
 use holdfast_store::order::{Horizon, Numbered};
 
 use super::streams::ensure;
@@ -116,8 +117,10 @@ async fn catch_up(
         *cursor = at.epoch.next().map(|epoch| Cursor { epoch, seq: EventSeq::ZERO });
         return Ok(Progress::Again);
     }
+    fail_point("events", "after they were read");
     let events = records.iter().map(outgoing).collect::<Result<Vec<_>, _>>().map_err(Trouble::Event)?;
     let published = log.publish(&events).await.map_err(Trouble::Bus)?;
+    fail_point("events", "after they were published");
     metrics::counter!("holdfast_events_published_total").increment(published.count as u64);
     *cursor = if published.complete {
         records.last().map(|last| Cursor { epoch: last.authority_epoch, seq: last.seq })
@@ -135,6 +138,7 @@ async fn catch_up(
 
 /// Where the stream ends, if its end is what this database wrote.
 async fn find_end(means: &Means, log: &mut EventLog) -> Result<Cursor, Trouble> {
+    fail_point("events", "before the stream is compared");
     let tail = log.load_tail().await.map_err(Trouble::Bus)?;
     let mut end = None;
     let mut known: VecDeque<OutgoingEvent> = VecDeque::new();
@@ -154,6 +158,7 @@ async fn find_end(means: &Means, log: &mut EventLog) -> Result<Cursor, Trouble> 
         end = Some(at);
     }
     means.wakes.foreign.store(false, Ordering::Relaxed);
+    fail_point("events", "after the stream was compared");
     Ok(end.unwrap_or(Cursor { epoch: AuthorityEpoch::from_raw(1), seq: EventSeq::ZERO }))
 }
 

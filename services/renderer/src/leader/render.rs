@@ -6,6 +6,7 @@ use holdfast_events::{Hint, SignatureBytes};
 use holdfast_model::numbers::LeaseTerm;
 use holdfast_model::statement::{Authority, desired_bytes};
 use holdfast_render::Edit;
+use holdfast_runtime::fail_point;
 use holdfast_store::intent::{Changes, HostChange, ObjectChange};
 use holdfast_store::render::{RenderCommit, SignedState};
 use tokio::time::Instant;
@@ -81,9 +82,11 @@ async fn commit_due(
         metrics::counter!("holdfast_render_hosts_total").increment(u64::from(planned.plan.hosts_rendered));
         let commit = signed(means, term, authority, &planned);
         tracing::debug!(revision = %commit.revision, states = commit.states.len(), "planned");
+        fail_point("a render", "planned, before it is stored");
         match means.store.commit_render(commit).await {
             Ok(_) => {
                 fleet.handle_committed(&planned);
+                fail_point("a render", "stored, before it is announced");
                 announce(means, term, &planned, hints).await;
             }
             Err(error) => passes("committing a render", error).await?,

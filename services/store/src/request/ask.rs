@@ -60,7 +60,8 @@ pub enum RequestAnswer {
 }
 
 impl Store {
-    /// Takes one use of a token and writes the request; if the token is not good, nothing is written.
+    /// Takes one use of a token and writes the request; if the token is not good, nothing is written. The same request once more is the one that is
+    /// there and takes no use: whoever lost the answer asks again.
     ///
     /// # Errors
     /// [`Error::OutcomeUnknown`] if a use may be gone without an answer.
@@ -180,6 +181,30 @@ async fn enrol(
     enrolment: Enrolment,
 ) -> Result<Result<(EventId, HostId), TokenRefusal>, Error> {
     let Enrolment { hash, name, addresses, outcome_key, csr } = enrolment;
+    let nets: Vec<IpNet> = addresses.iter().copied().map(IpNet::from).collect();
+    // The token first: by the time that it is ours, the same request by another gateway is written whole or not at all.
+    sqlx::query(
+        "SELECT FROM enrol_tokens t JOIN enrol_token_hashes h USING (token_id) WHERE h.hash = $1 \
+         FOR NO KEY UPDATE OF t",
+    )
+    .bind(hash.0.as_slice())
+    .execute(&mut *tx)
+    .await?;
+    let known: Option<(Uuid, Uuid)> = sqlx::query_as(
+        "SELECT r.request_id, r.host_id FROM requests r JOIN enrol_token_hashes h USING (token_id) \
+         WHERE r.kind = 'enrolment' AND r.outcome_key = $2 AND h.hash = $1 AND r.csr = $3 AND r.name = $4 \
+         AND r.addresses = $5",
+    )
+    .bind(hash.0.as_slice())
+    .bind(outcome_key.as_bytes().as_slice())
+    .bind(&csr)
+    .bind(name.as_str())
+    .bind(&nets)
+    .fetch_optional(&mut *tx)
+    .await?;
+    if let Some((id, host)) = known {
+        return Ok(Ok((EventId::new(id), HostId::new(host))));
+    }
     let token: Option<Uuid> = sqlx::query_scalar(
         "UPDATE enrol_tokens t SET uses = uses + 1 FROM enrol_token_hashes h \
          WHERE h.hash = $1 AND t.token_id = h.token_id AND t.uses < t.uses_max AND t.revoked_at IS NULL \
@@ -189,7 +214,6 @@ async fn enrol(
     .fetch_optional(&mut *tx)
     .await?;
     let Some(token) = token else { return Ok(Err(why_refused(tx, hash).await?)) };
-    let nets: Vec<IpNet> = addresses.iter().copied().map(IpNet::from).collect();
     let mut outbox = Outbox::new(Actor::Gateway(gateway));
     let requested =
         EnrolmentRequested { host, token: EnrolTokenId::new(token), name: name.clone(), addresses, outcome_key };

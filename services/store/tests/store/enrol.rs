@@ -47,6 +47,26 @@ async fn a_token_enrols_within_its_scope_and_no_more_often_than_it_says() {
 }
 
 #[tokio::test]
+async fn the_same_request_once_more_is_the_one_that_is_there_and_takes_no_use() {
+    let fleet = Fleet::start().await;
+    let token = fleet.create_token("10.0.0.0/8", 1).await;
+    let ask = async |enrolment| fleet.agents.request_enrolment(fleet.gateway, enrolment).await.expect("answers");
+    let enrolment = mk_enrolment("db-1", &["10.0.0.1"]);
+    let (first, second) = tokio::join!(ask(enrolment.clone()), ask(enrolment.clone()));
+    let first = first.expect("the token is good");
+    assert_eq!(second, Ok(first), "also at once");
+    let request = fleet.renderer.waiting_requests(10).await.expect("reads").remove(0);
+    let decided = fleet.renderer.decide_request(fleet.term, request, Decision::Grant(Some(mk_certificate("01")))).await;
+    assert_eq!(decided.expect("decides"), Decided::Enrolled { revision: Revision::from_raw(1), host: first.1 });
+    assert!(fleet.operators.revoke_enrol_token(OPERATOR, token).await.expect("revokes"));
+    assert_eq!(ask(enrolment.clone()).await, Ok(first), "the answer that was lost is there");
+    assert_eq!(fleet.operators.list_enrol_tokens().await.expect("lists").remove(0).uses, 1);
+    // Another key is another request.
+    let other = holdfast_store::request::Enrolment { csr: vec![4], ..enrolment };
+    assert_eq!(ask(other).await, Err(TokenRefusal::Revoked));
+}
+
+#[tokio::test]
 async fn an_address_out_of_range_an_unknown_a_revoked_and_an_old_token_enrol_nobody() {
     let fleet = Fleet::start().await;
     let token = fleet.create_token("10.0.0.0/8", 9).await;

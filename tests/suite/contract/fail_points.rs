@@ -1,0 +1,64 @@
+//! The named points at which tests kill services: the list and the code are the same.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use holdfast_suite::fail_points::{COMMITS_LEFT_OUT, FAIL_POINTS};
+use holdfast_suite::plane::root;
+
+type Point = (String, String);
+
+#[test]
+fn every_named_point_of_the_services_is_one_at_which_a_service_is_killed() {
+    let texts: Vec<String> = sources(&root().join("services")).iter().map(|file| read(file)).collect();
+    let mut in_code: BTreeSet<Point> = texts.iter().flat_map(|text| calls(text)).collect();
+    // The gateway names an update by its form.
+    for update in ["a snapshot", "a delta"] {
+        for moment in ["before it is written", "half written", "written, before its outcome"] {
+            assert!(texts.iter().any(|text| text.contains(&format!("\"{moment}\""))), "{moment}");
+            in_code.insert((update.to_owned(), moment.to_owned()));
+        }
+    }
+    let left_out: BTreeSet<&str> = COMMITS_LEFT_OUT.iter().map(|(what, _)| *what).collect();
+    let commits: BTreeSet<String> = texts.iter().flat_map(|text| commits(text)).collect();
+    assert!(left_out.iter().all(|what| commits.contains(*what)), "{left_out:?} of {commits:?}");
+    for what in commits.iter().filter(|what| !left_out.contains(what.as_str())) {
+        in_code.extend(["before the commit", "after the commit"].map(|moment| (what.clone(), moment.to_owned())));
+    }
+    let listed: BTreeSet<Point> =
+        FAIL_POINTS.iter().map(|point| (point.subject.to_owned(), point.moment.to_owned())).collect();
+    assert_eq!(listed, in_code);
+}
+
+/// The two texts of each `fail_point("…", "…")`.
+fn calls(text: &str) -> Vec<Point> {
+    let texts = |call: &str| {
+        let mut parts = call.split('"');
+        let (subject, moment) = (parts.nth(1)?, parts.nth(1)?);
+        Some((subject.to_owned(), moment.to_owned()))
+    };
+    text.split("fail_point(\"").skip(1).filter_map(|rest| texts(&format!("\"{rest}"))).collect()
+}
+
+/// What each transaction that writes is called.
+fn commits(text: &str) -> Vec<String> {
+    let name = |rest: &str| {
+        let (name, rest) = rest.split_once('"')?;
+        let writes = ["Mode::Write,", "Mode::LongWrite,"]
+            .iter()
+            .any(|mode| rest.trim_start_matches([',', ' ']).starts_with(mode));
+        writes.then(|| name.to_owned())
+    };
+    text.split("transact(\"").skip(1).filter_map(name).collect()
+}
+
+fn sources(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).expect("it is ours").flatten().map(|entry| entry.path());
+    let files = entries.flat_map(|path| if path.is_dir() { sources(&path) } else { vec![path] });
+    files.filter(|file| file.extension().is_some_and(|extension| extension == "rs")).collect()
+}
+
+fn read(file: &Path) -> String {
+    fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
+}
