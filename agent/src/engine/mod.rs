@@ -15,6 +15,7 @@ use holdfast_model::condition::Reason;
 use holdfast_model::desired::Stamp;
 use holdfast_model::policy::Body;
 use holdfast_model::statement::Authority;
+use holdfast_runtime::fail_point;
 
 pub use ports::{Attempt, Cause, Depth, Kernel, Record, RecordContent, Store};
 pub use update::{Content, Outcome, Update};
@@ -124,13 +125,8 @@ impl<K: Kernel, S: Store> Engine<K, S> {
     /// The kernel's or the disk's reason if the last good state could not be proven; what the kernel held stays.
     pub fn start(&mut self, loaded: Loaded) -> Result<Started, Cause> {
         match loaded {
-            Loaded::Missing | Loaded::Unusable if !self.kernel.holds_table()? => self.start_fresh(),
-            Loaded::Missing if self.kernel.check(&self.open_table())?.is_none() => {
-                self.unproven = false;
-                Ok(Started::Fresh)
-            }
-            // Somebody's last good, though nobody knows whose: less than that is never enforced.
-            Loaded::Missing | Loaded::Unusable => Ok(Started::LeftAlone),
+            Loaded::Unusable if self.kernel.holds_table()? => Ok(Started::LeftAlone),
+            Loaded::Missing | Loaded::Unusable => self.start_with_nothing(),
             Loaded::Found { good, candidate } => {
                 // Held before the kernel is asked: if it does not answer now, the repair knows what to bring back.
                 self.held = good.map(|entry| self.lay_out(entry));
@@ -143,7 +139,8 @@ impl<K: Kernel, S: Store> Engine<K, S> {
                     }
                     self.store.settle_failed()?;
                 }
-                let Some(held) = &self.held else { return self.start_fresh() };
+                // A file that was cut right behind its head looks like one that never had a policy.
+                let Some(held) = &self.held else { return self.start_with_nothing() };
                 if self.kernel.check(&held.ruleset)?.is_some() {
                     self.put_back()?;
                     return Ok(Started::Restored);
@@ -154,10 +151,19 @@ impl<K: Kernel, S: Store> Engine<K, S> {
         }
     }
 
-    /// Nothing to enforce: a table that counts and drops nothing, so that connections are tracked from the first day.
-    fn start_fresh(&mut self) -> Result<Started, Cause> {
-        self.put_back()?;
-        Ok(Started::Fresh)
+    /// The disk names nothing to enforce. Where there is no table: one that counts and drops nothing, so that connections are tracked from the first
+    /// day.
+    fn start_with_nothing(&mut self) -> Result<Started, Cause> {
+        if !self.kernel.holds_table()? {
+            self.put_back()?;
+            return Ok(Started::Fresh);
+        }
+        if self.kernel.check(&self.open_table())?.is_none() {
+            self.unproven = false;
+            return Ok(Started::Fresh);
+        }
+        // Somebody's last good, though nobody knows whose: less than that is never enforced.
+        Ok(Started::LeftAlone)
     }
 
     /// Takes one update, whole or not at all.
@@ -175,7 +181,9 @@ impl<K: Kernel, S: Store> Engine<K, S> {
         let body = accept::accept(self.held.as_ref().map(|held| &held.entry), update)?;
         let held = self.lay_out(Entry { origin: update.origin, stamp: update.stamp, body });
         let record = Record { origin: update.origin, stamp: update.stamp, content: accept::record(update) };
+        fail_point("an update", "accepted, before it is on disk");
         self.store.append(&record).map_err(|cause| Refusal::accepted(Reason::NotDurable, &*cause))?;
+        fail_point("an update", "on disk, before it is in the kernel");
         // A kernel that is not known to hold the base is read before it is edited.
         let base = self.held.as_ref().filter(|_| !self.unproven).map(|held| &held.ruleset);
         let depth = match update.content {
@@ -183,13 +191,19 @@ impl<K: Kernel, S: Store> Engine<K, S> {
             Content::Changes { .. } | Content::Same => Depth::Changed,
         };
         let failed = match self.kernel.apply(base, &held.ruleset, depth) {
-            Attempt::Holds => match self.store.settle_good(&held.entry) {
-                Ok(()) => return Ok(held),
-                Err(cause) => {
-                    self.bring_back();
-                    return Err(Refusal::accepted(Reason::NotDurable, &*cause));
+            Attempt::Holds => {
+                fail_point("an update", "read back, before it is good on disk");
+                match self.store.settle_good(&held.entry) {
+                    Ok(()) => {
+                        fail_point("an update", "good on disk, before it is told");
+                        return Ok(held);
+                    }
+                    Err(cause) => {
+                        self.bring_back();
+                        return Err(Refusal::accepted(Reason::NotDurable, &*cause));
+                    }
                 }
-            },
+            }
             Attempt::Refused(cause) => Refusal::refused_by_kernel(&*cause),
             Attempt::Differs(difference) => {
                 self.bring_back();

@@ -45,7 +45,8 @@ fn a_kernel_that_differs_after_the_commit_fails_the_update_and_gets_the_last_goo
 
 #[test]
 fn a_disk_that_gives_nothing_never_opens_a_table_that_enforces() {
-    for loaded in [Loaded::Missing, Loaded::Unusable] {
+    let cut_behind_its_head = Loaded::Found { good: None, candidate: None };
+    for loaded in [Loaded::Missing, Loaded::Unusable, cut_behind_its_head] {
         let world = World::new();
         world.engine().apply(&whole(1, &isolated(true)));
         let enforced = world.kernel_holds();

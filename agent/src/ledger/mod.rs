@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 
 use holdfast_model::artifact;
 use holdfast_model::ids::HostId;
+use holdfast_runtime::fail_point;
 
 use crate::engine::{Cause, Entry, Loaded, Record, RecordContent, Store};
 use record::{Checksum, HEADER_BYTES, Line};
@@ -140,10 +141,13 @@ impl Ledger {
             let aside = self.beside(UNUSABLE);
             fs::rename(&path, &aside).map_err(failed("move aside", &path))?;
         }
+        fail_point("the ledger", "written anew, before it is put in place");
         fs::rename(&new, &path).map_err(failed("put in place", &path))?;
+        // From here on this is the ledger, whatever becomes of the folder: what is appended to the old file nobody would ever read.
+        self.continue_file(&path, bytes.len() as u64, sum, false)?;
+        fail_point("the ledger", "put in place, before its folder is synced");
         let folder = File::open(&self.folder).and_then(|folder| folder.sync_all());
-        folder.map_err(failed("sync", &self.folder))?;
-        self.continue_file(&path, bytes.len() as u64, sum, false)
+        folder.map_err(failed("sync", &self.folder))
     }
 
     fn write(&mut self, line: &Line) -> Result<(), Error> {
@@ -156,7 +160,11 @@ impl Ledger {
             open.file.set_len(open.len).map_err(failed.clone())?;
         }
         open.dirty = true;
-        open.file.write_all(&bytes).and_then(|()| open.file.sync_data()).map_err(failed)?;
+        let written = open.file.write_all(&bytes).and_then(|()| {
+            fail_point("the ledger", "record written, before it is synced");
+            open.file.sync_data()
+        });
+        written.map_err(failed)?;
         open.dirty = false;
         open.len += bytes.len() as u64;
         open.sum = sum;

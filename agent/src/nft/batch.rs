@@ -149,6 +149,10 @@ pub(super) fn edit(edits: &Edits, flags: u32, generation: u32) -> Result<Bytes, 
             batch.add(&Placed { rule, is_before: put.before.is_some() }, MsgType::Add);
         }
     }
+    #[cfg(feature = "test-hooks")]
+    if super::hook::refuses() {
+        batch.add(&Set::<Port>::new_named(c"not_there", 0, &table, ProtoFamily::Inet), MsgType::Del);
+    }
     finish(batch, generation)
 }
 

@@ -1,20 +1,32 @@
-//! For tests only (feature `test-hooks`): alters one element, or one rule, between commit and read-back.
+//! For tests only (feature `test-hooks`): a table that is altered between commit and read-back, batches that the kernel refuses, a short queue.
 //!
-//! - Does nothing unless the file that `HOLDFAST_AGENT_TEST_ALTER_FILE` names is there; takes the file away, so one file alters one apply.
+//! - One element or rule is altered if the file that `HOLDFAST_AGENT_TEST_ALTER_FILE` names is there; it is taken away, so one file alters one apply.
+//! - Every batch asks for what is not there while the file that `HOLDFAST_AGENT_TEST_REFUSE_FILE` names is there.
+//! - The kernel's answers find room for as many bytes as `HOLDFAST_AGENT_TEST_RECEIVE_BYTES` says.
 //! - A build without the feature has none of this.
 
 use std::fs;
+use std::path::Path;
+
+use nftnl::nftnl_sys::libc;
 
 use super::batch;
 use super::link::Link;
 use crate::plan::Ruleset;
 
-/// The variable that names the file.
-pub(super) const VARIABLE: &str = "HOLDFAST_AGENT_TEST_ALTER_FILE";
+/// Whether a batch is to be refused.
+pub(super) fn refuses() -> bool {
+    std::env::var_os("HOLDFAST_AGENT_TEST_REFUSE_FILE").is_some_and(|file| Path::new(&file).exists())
+}
+
+/// How many bytes of answers may wait, if a test says so.
+pub(super) fn receive_bytes() -> Option<libc::c_int> {
+    std::env::var("HOLDFAST_AGENT_TEST_RECEIVE_BYTES").ok()?.parse().ok()
+}
 
 /// Alters what was just committed, if asked to.
 pub(super) fn alter(link: &mut Link, target: &Ruleset) {
-    let Some(path) = std::env::var_os(VARIABLE) else { return };
+    let Some(path) = std::env::var_os("HOLDFAST_AGENT_TEST_ALTER_FILE") else { return };
     if fs::remove_file(path).is_err() {
         return;
     }

@@ -6,6 +6,8 @@
 //!   refuses the edit.
 //! - After an edit of a verified state the changed rules and elements are read; otherwise, or when anybody else wrote meanwhile, the whole table.
 
+use holdfast_runtime::fail_point;
+
 use super::batch;
 use super::link::{Answer, Error, Link};
 use super::owner::{OWNED, PERSIST, TableOwner};
@@ -151,6 +153,7 @@ impl Netfilter {
         }
         let Some((sets, rest)) = edits.split() else {
             let sent = self.send(edits, generation, "commit the change")?;
+            fail_point("an update", "in the kernel, before it is read back");
             self.alter(target);
             return Ok(sent);
         };
@@ -158,7 +161,9 @@ impl Netfilter {
             Sent::Committed { generation, is_alone: true, .. } => generation,
             other @ (Sent::Refused(_) | Sent::Committed { .. }) => return Ok(other),
         };
+        fail_point("an update", "its sets in the kernel, before its rules");
         let sent = self.send(&rest, between, "commit the change")?;
+        fail_point("an update", "in the kernel, before it is read back");
         self.alter(target);
         let Sent::Refused(error) = sent else { return Ok(sent) };
         let sets_drop = if sets.table_put { Vec::new() } else { sets.sets_put.into_keys().collect() };

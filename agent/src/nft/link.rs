@@ -100,6 +100,10 @@ impl Link {
         SockRef::from(&link.fd()).set_read_timeout(Some(PIECE_TIMEOUT)).map_err(failed("set its timeout"))?;
         link.widen(libc::SO_SNDBUFFORCE, libc::SO_SNDBUF);
         link.widen(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF);
+        #[cfg(feature = "test-hooks")]
+        if let Some(bytes) = super::hook::receive_bytes() {
+            link.option(libc::SOL_SOCKET, libc::SO_RCVBUF, bytes).map_err(failed("narrow it"))?;
+        }
         link.option(libc::SOL_NETLINK, libc::NETLINK_CAP_ACK, 1).map_err(failed("shorten its answers"))?;
         Ok(link)
     }

@@ -1,10 +1,45 @@
-//! With the feature `test-hooks`: an element altered between commit and read-back is found, told and undone.
+//! With the feature `test-hooks`: a kernel that is altered behind the agent or refuses, and an agent that dies at every step of an update.
 
+use std::fs;
+use std::path::Path;
+
+use nix::sys::signal::Signal;
+
+use super::flows::world;
+use super::steady::{NOTHING, Probes};
 use crate::support::agent::Host;
-use crate::support::output_of;
+use crate::support::{listed, output_of};
 
 const BEFORE: &str = r#"{"mode": "enforced", "ingress": {"isolated": true, "rules": [
     {"action": "allow", "protocol": "tcp", "ports": [80], "peers": ["10.0.0.1", "10.0.0.9"]}]}}"#;
+
+/// What is asked on the allowed port has an answer under each of these; the second has another member and another rule.
+const POLICIES: [&str; 2] = [
+    r#"{"mode": "enforced", "ingress": {"isolated": true, "rules": [
+        {"action": "allow", "protocol": "udp", "ports": [53], "peers": ["10.77.0.2", "10.0.0.9"]}]}}"#,
+    r#"{"mode": "enforced", "ingress": {"isolated": true, "rules": [
+        {"action": "allow", "protocol": "udp", "ports": [53], "peers": ["10.77.0.2", "10.0.0.7"]},
+        {"action": "allow", "protocol": "tcp", "ports": [80], "peers": ["10.0.0.0/24", "fd77::/64"]}]}}"#,
+];
+
+/// Every point of an update, and at which time an agent that holds the first policy passes it for the second: its start says the first once more.
+const POINTS: &[(&str, &str)] = &[
+    ("an update: accepted, before it is on disk", "2"),
+    ("the ledger: record written, before it is synced", "3"),
+    ("an update: on disk, before it is in the kernel", "2"),
+    ("an update: its sets in the kernel, before its rules", "1"),
+    ("an update: in the kernel, before it is read back", "1"),
+    ("an update: read back, before it is good on disk", "2"),
+    ("the ledger: record written, before it is synced", "4"),
+    ("an update: good on disk, before it is told", "2"),
+];
+
+/// The points of a ledger that is made anew, which the first policy of a host passes.
+const FIRST_POINTS: &[&str] =
+    &["the ledger: written anew, before it is put in place", "the ledger: put in place, before its folder is synced"];
+
+const POINT: &str = "HOLDFAST_TEST_FAIL_POINT";
+const NTH: &str = "HOLDFAST_TEST_FAIL_POINT_NTH";
 
 #[test]
 fn an_altered_element_fails_the_update_and_the_last_good_comes_back() {
@@ -25,4 +60,188 @@ fn an_altered_element_fails_the_update_and_the_last_good_comes_back() {
     // The file is gone, so the same update goes through.
     assert!(host.ask(&["reload"]).status.success());
     assert_eq!(host.applied_version(), Some(2));
+}
+
+#[test]
+fn a_kill_at_every_step_of_an_update_leaves_one_of_two_policies_whole_and_packets_see_neither_it_nor_the_start() {
+    let (near, far) = world();
+    let mut host = Host::within(near);
+    let tables = POLICIES.map(|policy| {
+        host.write_policy(policy);
+        host.start();
+        let table = host.namespace.run(listed);
+        host.end(Signal::SIGTERM);
+        table
+    });
+    assert_ne!(tables[0], tables[1]);
+    let holds_one = |host: &Host, point: &str| {
+        let left = host.namespace.run(listed);
+        assert!(tables.contains(&left), "{point}: {left:#?}");
+        left
+    };
+    // From a policy that is in force: whatever is killed then, the allowed port answers and the other one does not.
+    host.write_policy(POLICIES[0]);
+    host.start();
+    host.end(Signal::SIGTERM);
+    let probes = Probes::start(&host.namespace, &far);
+    for (point, nth) in POINTS {
+        host.write_policy(POLICIES[0]);
+        host.start();
+        assert_eq!(host.namespace.run(listed), tables[0], "{point}");
+        host.end(Signal::SIGTERM);
+        host.set_variable(POINT, Some(point));
+        host.set_variable(NTH, Some(nth));
+        host.start();
+        host.write_policy(POLICIES[1]);
+        host.signal(Signal::SIGHUP);
+        assert_eq!(host.killed(), Some(9), "{point}");
+        host.set_variable(POINT, None);
+        host.set_variable(NTH, None);
+        let left = if point.contains("its sets") {
+            // Sets that no rule asks for stand beside the old rules.
+            let rules =
+                |table: &[String]| table.iter().filter(|block| block.contains("chain")).cloned().collect::<Vec<_>>();
+            let left = host.namespace.run(listed);
+            assert_eq!(rules(&left), rules(&tables[0]), "{point}");
+            tables[0].clone()
+        } else {
+            holds_one(&host, point)
+        };
+        // Without a file: the disk alone says what is in force.
+        host.write_policy("no policy at all");
+        host.start();
+        let status = host.status();
+        assert_eq!(
+            (&status["policy"]["proven"], &status["policy"]["ledger"]["state"]),
+            (&true.into(), &"loaded".into())
+        );
+        let after = holds_one(&host, point);
+        assert_eq!(after, left, "{point}: what the kernel held is what the start finds");
+        host.end(Signal::SIGTERM);
+    }
+    let sent = probes.sent();
+    assert_eq!(probes.end(), NOTHING, "of {sent}");
+}
+
+#[test]
+fn a_kill_while_the_first_ledger_is_made_leaves_none_or_a_whole_one() {
+    for point in FIRST_POINTS {
+        let mut host = Host::new(POLICIES[1]);
+        host.set_variable(POINT, Some(point));
+        host.spawn();
+        assert_eq!(host.killed(), Some(9), "{point}");
+        host.set_variable(POINT, None);
+        host.start();
+        let status = host.status();
+        let state = &status["policy"]["ledger"]["state"];
+        assert!(state == "missing" || state == "loaded", "{point}: {status}");
+        assert_eq!((&status["policy"]["proven"], host.applied_version()), (&true.into(), Some(1)), "{point}");
+        host.end(Signal::SIGKILL);
+        host.write_policy("no policy at all");
+        host.start();
+        assert_eq!((&host.status()["policy"]["proven"], host.applied_version()), (&true.into(), Some(1)), "{point}");
+    }
+}
+
+#[test]
+fn updates_that_fail_again_and_again_leak_nothing_and_lose_nothing() {
+    let (near, far) = world();
+    let mut host = Host::within(near);
+    host.write_policy(POLICIES[0]);
+    let file = host.path("alter");
+    host.set_variable("HOLDFAST_AGENT_TEST_ALTER_FILE", file.to_str());
+    host.start();
+    let good = host.namespace.run(listed);
+    let probes = Probes::start(&host.namespace, &far);
+    for round in 0..5 {
+        // Takes a member out that is not the one that asks, and has to be brought back.
+        host.write_policy(&POLICIES[0].replace("10.0.0.9", &format!("10.0.0.{}", 20 + round)));
+        fs::write(&file, "").unwrap();
+        assert!(!host.ask(&["reload"]).status.success(), "round {round}");
+        assert_eq!(host.namespace.run(listed), good, "round {round}");
+    }
+    let sent = probes.sent();
+    assert_eq!(probes.end(), NOTHING, "of {sent}");
+    assert!(sent > 100, "{sent}");
+}
+
+#[test]
+fn an_update_that_the_kernel_refuses_changes_nothing_is_told_once_and_a_later_one_goes_through() {
+    let mut host = Host::new(POLICIES[0]);
+    let file = host.path("refuse");
+    host.set_variable("HOLDFAST_AGENT_TEST_REFUSE_FILE", file.to_str());
+    host.start();
+    let good = host.namespace.run(listed);
+    fs::write(&file, "").unwrap();
+    host.write_policy(POLICIES[1]);
+    let reload = host.ask(&["reload", "-o", "json"]);
+    assert!(!reload.status.success());
+    let outcome: serde_json::Value = serde_json::from_slice(&reload.stdout).unwrap();
+    assert_eq!((&outcome["outcome"], &outcome["applied"]["version"]), (&"failed".into(), &1.into()), "{outcome}");
+    assert_eq!(outcome["conditions"][1]["reason"], "kernel_refused", "{outcome}");
+    assert!(outcome["conditions"][1]["message"].as_str().is_some_and(|said| !said.is_empty() && said.len() <= 256));
+    assert_eq!(host.namespace.run(listed), good);
+    assert_eq!((&host.status()["policy"]["proven"], host.applied_version()), (&true.into(), Some(1)));
+    // The disk says so too.
+    host.end(Signal::SIGKILL);
+    fs::remove_file(&file).unwrap();
+    host.start();
+    assert_eq!((host.applied_version(), host.status()["policy"]["proven"].as_bool()), (Some(2), Some(true)));
+    assert_ne!(host.namespace.run(listed), good);
+}
+
+#[test]
+fn answers_that_find_no_room_do_not_decide_what_was_applied() {
+    let peers: Vec<String> =
+        (0..2_000_u32).map(|n| format!("\"10.{}.{}.{}\"", n >> 15, n >> 7 & 255, (n << 1) & 255)).collect();
+    let rules: Vec<String> = (0..1_000_u16)
+        .map(|n| {
+            format!(
+                r#"{{"action": "allow", "protocol": "tcp", "ports": [{}], "peers": [{}]}}"#,
+                1_000 + n,
+                peers[usize::from(n)]
+            )
+        })
+        .collect();
+    let policy = |count: usize| {
+        format!(r#"{{"mode": "enforced", "ingress": {{"isolated": true, "rules": [{}]}}}}"#, rules[..count].join(", "))
+    };
+    let mut host = Host::new(&policy(1));
+    // The least that the kernel gives: less than one full answer of a listing.
+    host.set_variable("HOLDFAST_AGENT_TEST_RECEIVE_BYTES", Some("2304"));
+    host.start();
+    host.write_policy(&policy(1_000));
+    let reload = host.ask(&["reload", "-o", "json"]);
+    let outcome: serde_json::Value = serde_json::from_slice(&reload.stdout).unwrap();
+    let rules_held = host.namespace.run(listed).iter().map(|block| block.matches("tcp dport").count()).sum::<usize>();
+    // Whatever became of the answers: what is told is what the kernel holds.
+    match outcome["outcome"].as_str() {
+        Some("applied") => assert!(rules_held >= 1_000 && host.applied_version() == Some(2), "{rules_held}: {outcome}"),
+        Some("failed") => assert!(rules_held < 1_000 && host.applied_version() == Some(1), "{rules_held}: {outcome}"),
+        other => panic!("{other:?}: {outcome}"),
+    }
+    assert_eq!(host.status()["policy"]["proven"], true);
+}
+
+#[test]
+fn every_named_point_of_the_agent_is_one_at_which_it_is_killed() {
+    let mut in_code = std::collections::BTreeSet::new();
+    collect(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut in_code);
+    let listed =
+        POINTS.iter().map(|(point, _)| *point).chain(FIRST_POINTS.iter().copied()).map(str::to_owned).collect();
+    assert_eq!(in_code, listed);
+}
+
+fn collect(folder: &Path, points: &mut std::collections::BTreeSet<String>) {
+    for path in fs::read_dir(folder).unwrap().flatten().map(|entry| entry.path()) {
+        if path.is_dir() {
+            collect(&path, points);
+            continue;
+        }
+        let text = fs::read_to_string(&path).unwrap();
+        points.extend(text.split("fail_point(\"").skip(1).map(|call| {
+            let mut parts = call.split('"');
+            format!("{}: {}", parts.next().unwrap(), parts.nth(1).unwrap())
+        }));
+    }
 }

@@ -3,7 +3,9 @@
 
 mod apply;
 mod beside;
+mod cut;
 mod edit;
+mod faults;
 mod flows;
 #[cfg(feature = "test-hooks")]
 mod hook;

@@ -24,7 +24,7 @@ use crate::support::namespace::Namespace;
 use crate::support::output_of;
 
 /// Isolated both ways, with so many peers: only what the agent keeps open leads to the gateway.
-fn isolated(peers: &[&str]) -> Body {
+pub(super) fn isolated(peers: &[&str]) -> Body {
     Body {
         mode: Mode::Enforced,
         ingress: Chain { isolated: true, rules: vec![allow(1, tcp(&[(80, 80)]), Peers::Set(set_key(1)))] },
@@ -34,7 +34,7 @@ fn isolated(peers: &[&str]) -> Body {
 }
 
 /// A host and a gateway on the other end of a cable, the host enrolled.
-fn world() -> (Host, Gateway, Namespace) {
+pub(super) fn world() -> (Host, Gateway, Namespace) {
     world_of(time::Duration::ZERO)
 }
 
@@ -71,7 +71,7 @@ fn enrol(host: &Host, pin: &str) -> std::process::Output {
     ])
 }
 
-fn ruleset(host: &Host) -> Vec<String> {
+pub(super) fn ruleset(host: &Host) -> Vec<String> {
     host.namespace.run(crate::support::listed)
 }
 
@@ -79,7 +79,7 @@ fn link(host: &Host) -> String {
     host.status()["session"]["link"]["state"].as_str().unwrap().to_owned()
 }
 
-fn applied(report: &holdfast_wire::message::OutcomeReport) {
+pub(super) fn applied(report: &holdfast_wire::message::OutcomeReport) {
     assert_eq!(report.kind, OutcomeKind::Applied, "{report:?}");
 }
 

@@ -23,7 +23,7 @@ const PACKETS_MIN: u64 = 4_000;
 const DEADLINE: Duration = Duration::from_secs(40);
 
 /// A peer that asks without a pause on an allowed and on a denied port, and a host that answers.
-struct Probes {
+pub(super) struct Probes {
     stop: Arc<AtomicBool>,
     sent: Arc<AtomicU64>,
     sender: JoinHandle<()>,
@@ -34,17 +34,17 @@ struct Probes {
 
 /// What came of the packets.
 #[derive(PartialEq, Eq, Debug)]
-struct Lost {
+pub(super) struct Lost {
     questions: u64,
     answers: u64,
     passed_though_denied: u64,
 }
 
-const NOTHING: Lost = Lost { questions: 0, answers: 0, passed_though_denied: 0 };
+pub(super) const NOTHING: Lost = Lost { questions: 0, answers: 0, passed_though_denied: 0 };
 
 impl Probes {
-    fn start(host: &Applied, far: &Namespace) -> Self {
-        let bound = |port| roomy(host.namespace.run(move || UdpSocket::bind(host_port(port)).unwrap()));
+    pub(super) fn start(host: &Namespace, far: &Namespace) -> Self {
+        let bound = |port| roomy(host.run(move || UdpSocket::bind(host_port(port)).unwrap()));
         let (allowed, denied) = (bound(ALLOWED), bound(DENIED));
         let peer = |port| {
             roomy(far.run(move || {
@@ -89,7 +89,12 @@ impl Probes {
         Self { stop, sent, sender, asked, answered, denied }
     }
 
-    fn end(self) -> Lost {
+    /// How many were sent on each port so far.
+    pub(super) fn sent(&self) -> u64 {
+        self.sent.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn end(self) -> Lost {
         self.stop.store(true, Ordering::Relaxed);
         self.sender.join().unwrap();
         let sent = self.sent.load(Ordering::Relaxed);
@@ -119,7 +124,7 @@ fn policy(mode: Mode) -> Body {
 fn through(mut change: impl FnMut(&Applied, usize)) -> Lost {
     let (host, far) = world();
     let host = Applied::new(host, &policy(Mode::Enforced));
-    let probes = Probes::start(&host, &far);
+    let probes = Probes::start(&host.namespace, &far);
     let began = Instant::now();
     for time in 0.. {
         if time >= CHANGES_MIN && probes.sent.load(Ordering::Relaxed) >= PACKETS_MIN {

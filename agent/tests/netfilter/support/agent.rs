@@ -41,6 +41,13 @@ impl Host {
         Self { namespace, folder, child: Mutex::default(), environment: Vec::new() }
     }
 
+    /// Gives the agent a variable from its next start on, or takes it away.
+    #[cfg(feature = "test-hooks")]
+    pub(crate) fn set_variable(&mut self, name: &'static str, value: Option<&str>) {
+        self.environment.retain(|(set, _)| *set != name);
+        self.environment.extend(value.map(|value| (name, PathBuf::from(value))));
+    }
+
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
@@ -100,6 +107,35 @@ impl Host {
     pub(crate) fn ended(&self) -> Option<i32> {
         let mut child = self.child.lock().expect("not poisoned").take().expect("an agent ran");
         child.wait().expect("it ends").code()
+    }
+
+    /// Waits until the agent has ended by itself or answers; whether it answers.
+    pub(crate) fn answers(&self) -> bool {
+        let mut has_ended = false;
+        self.wait_until("the agent answers or ends", || {
+            let mut child = self.child.lock().expect("not poisoned");
+            has_ended = child.as_mut().expect("an agent was started").try_wait().expect("it is ours").is_some();
+            drop(child);
+            has_ended || self.ask(&["status"]).status.success()
+        });
+        !has_ended
+    }
+
+    /// Waits until a signal has ended the agent; which one.
+    #[cfg(feature = "test-hooks")]
+    pub(crate) fn killed(&self) -> Option<i32> {
+        let mut child = self.child.lock().expect("not poisoned").take().expect("an agent ran");
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = child.try_wait().expect("it is ours") {
+                return std::os::unix::process::ExitStatusExt::signal(&status);
+            }
+            if Instant::now() > deadline {
+                child.kill().expect("it runs");
+                panic!("the agent did not end: {:?}", child.wait());
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
     }
 
     /// Runs a command of the agent's program.

@@ -17,7 +17,7 @@ use holdfast_session::gateway::Config;
 use holdfast_wire::enrol::{ENROL_PATH, EnrolRequest, EnrolResponse, RENEW_PATH, RenewRequest, RenewResponse};
 use holdfast_wire::frame::Deframer;
 use holdfast_wire::limits::FRAME_BYTES_MAX;
-use holdfast_wire::message::{Chunk, Hello, HelloAck, Message, OutcomeReport, Update, UpdateContent};
+use holdfast_wire::message::{Chunk, Drain, Hello, HelloAck, Message, OutcomeReport, Update, UpdateContent};
 use holdfast_wire::{decode, encode, encode_changes};
 use rustls::pki_types::ServerName;
 use time::OffsetDateTime;
@@ -189,10 +189,32 @@ impl Session<'_> {
     pub(crate) fn write(&mut self, message: &Message) {
         let mut bytes = Vec::new();
         encode(message, &mut bytes).unwrap();
+        self.write_bytes(&bytes);
+    }
+
+    /// Writes what may be no whole frame.
+    pub(crate) fn write_bytes(&mut self, bytes: &[u8]) {
         self.gateway.runtime.block_on(async {
-            self.stream.write_all(&bytes).await.unwrap();
+            self.stream.write_all(bytes).await.unwrap();
             self.stream.flush().await.unwrap();
         });
+    }
+
+    /// Tells the agent to leave so many milliseconds from now.
+    pub(crate) fn leave_after(&mut self, reconnect_after_ms: u32) {
+        self.write(&Message::Drain(Drain { reconnect_after_ms, gateways: Vec::new() }));
+    }
+
+    /// The bytes of a policy's snapshot as the next update.
+    pub(crate) fn frames_of(&mut self, version: u64, body: &Body) -> Vec<u8> {
+        let (stamp, component) = (stamp(version, body), Component::Policy);
+        let (update_seq, signature) = (self.next_seq(), self.signature(component, stamp));
+        let bytes = artifact::encode(body);
+        let content = UpdateContent::Snapshot { bytes_total: u32::try_from(bytes.len()).unwrap() };
+        let mut frames = Vec::new();
+        encode(&Message::Update(Update { update_seq, component, stamp, signature, content }), &mut frames).unwrap();
+        encode(&Message::Chunk(Chunk { update_seq, offset: 0, bytes }), &mut frames).unwrap();
+        frames
     }
 
     /// The renderer's key and authority, for words that are not for this host.

@@ -50,6 +50,8 @@ pub(super) struct Slot {
     ask_not_before: Instant,
     staged: Option<Staged>,
     tip: Option<Stamp>,
+    /// The newest version whose body is too large to be sent: a compare that finds it again leads to nothing.
+    too_large: Option<Version>,
     /// Why the next update must be whole and is sent even if it is no newer than the tip.
     owed_snapshot: Option<Cause>,
     /// Whether the agent may be expected to hold the tip: not after a failure, until a snapshot was written.
@@ -68,6 +70,7 @@ impl Slot {
             ask_not_before: now,
             staged: None,
             tip: None,
+            too_large: None,
             owed_snapshot: Some(Cause::Connect),
             tip_is_base: false,
             last_snapshot: None,
@@ -84,9 +87,10 @@ impl Slot {
         self.marked.get_or_insert(tick);
     }
 
-    /// What is written or about to be.
+    /// What is written or about to be, or was found to be too large for that.
     pub(super) fn latest(&self) -> Option<Version> {
-        self.staged.as_ref().map(|staged| staged.stamp).or(self.tip).map(|stamp| stamp.version)
+        let written = self.staged.as_ref().map(|staged| staged.stamp).or(self.tip).map(|stamp| stamp.version);
+        written.max(self.too_large)
     }
 
     /// An operator wants the current state sent once more.
@@ -157,6 +161,7 @@ impl Slot {
             }
             Supply::Whole { body, .. } if !body.is_empty() => {
                 if body.len() > body_bytes_max {
+                    self.too_large = Some(stamp.version);
                     return Ok(Answered::TooLarge { stamp, bytes: body.len() });
                 }
             }

@@ -441,6 +441,31 @@ fn h10_control_goes_between_the_chunks_of_a_large_body_and_liveness_goes_first()
 }
 
 #[test]
+fn a_body_up_to_the_limit_travels_and_a_larger_one_is_named_once_and_not_asked_for_again() {
+    for (bytes, fits) in [(BODY_BYTES_MAX - 1, true), (BODY_BYTES_MAX, true), (BODY_BYTES_MAX + 1, false)] {
+        let mut door = Door::open();
+        door.written();
+        door.wants();
+        let supply = Supply::Whole { body: vec![0; bytes].into(), delta: None };
+        door.answer(POLICY, Answer::Current { stamp: mk_stamp(3), signature: [0; 64], supply });
+        let named: Vec<_> =
+            door.events().into_iter().filter(|event| matches!(event, Event::Undeliverable { .. })).collect();
+        let expected = (!fits).then_some(Event::Undeliverable { component: POLICY, stamp: mk_stamp(3), bytes });
+        assert_eq!(named, Vec::from_iter(expected), "{bytes}");
+        assert_eq!(door.updates().len(), usize::from(fits), "{bytes}");
+        // Every 30 s the authority is asked what is newest.
+        for _ in 0..10 {
+            door.session.handle_compare(POLICY, mk_stamp(3).version);
+            door.written();
+            assert_eq!(door.wants().len(), 0, "{bytes}");
+        }
+        door.session.handle_compare(POLICY, mk_stamp(4).version);
+        door.written();
+        assert_eq!(door.wants().len(), 1, "a newer version is looked at");
+    }
+}
+
+#[test]
 fn g07_a_body_above_the_limit_is_named_and_the_other_components_go_on() {
     let mut door = Door::open();
     door.written();
