@@ -144,15 +144,19 @@ impl Link {
 
     /// One datagram; `Ok(None)` if none waits.
     fn receive(&mut self, flags: libc::c_int) -> Result<Option<usize>, Error> {
-        let (buffer, len) = (self.buffer.as_mut_ptr(), self.buffer.len());
-        // SAFETY: the descriptor is open; `buffer` is valid for `len` bytes and borrowed by nobody else.
-        let got = unsafe { libc::recv(self.socket.as_raw_fd(), buffer.cast(), len, flags) };
-        match usize::try_from(got) {
-            Ok(got) => Ok(Some(got)),
-            Err(_) => match io::Error::last_os_error() {
-                error if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
-                source => Err(Error::Socket { doing: "receive", source }),
-            },
+        loop {
+            let (buffer, len) = (self.buffer.as_mut_ptr(), self.buffer.len());
+            // SAFETY: the descriptor is open; `buffer` is valid for `len` bytes and borrowed by nobody else.
+            let got = unsafe { libc::recv(self.socket.as_raw_fd(), buffer.cast(), len, flags) };
+            if let Ok(got) = usize::try_from(got) {
+                return Ok(Some(got));
+            }
+            match io::Error::last_os_error() {
+                // A process that was held still and goes on; the kernel does not begin a wait with a limit anew by itself.
+                error if error.kind() == io::ErrorKind::Interrupted => {}
+                error if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                source => return Err(Error::Socket { doing: "receive", source }),
+            }
         }
     }
 

@@ -12,6 +12,7 @@ use async_nats::jetstream::message::PublishMessage;
 use bytes::Bytes;
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use holdfast_runtime::fail_point;
+use time::OffsetDateTime;
 
 use crate::connect::Bus;
 use crate::error::{BusError, boxed};
@@ -50,13 +51,24 @@ pub struct Published {
 pub struct EventLog {
     bus: Bus,
     last_sequence: Option<u64>,
+    /// When the stream was made whose end is known: one that was made anew is another, wherever it ends.
+    created: Option<OffsetDateTime>,
 }
 
 impl EventLog {
     /// A writer that does not know yet where the stream ends.
     #[must_use]
     pub fn new(bus: Bus) -> Self {
-        Self { bus, last_sequence: None }
+        Self { bus, last_sequence: None, created: None }
+    }
+
+    /// Whether the stream is the one that was read and ends where this writer left it.
+    ///
+    /// # Errors
+    /// As [`EventLog::load_tail`].
+    pub async fn is_where_it_was(&self) -> Result<bool, BusError> {
+        let info = self.bus.stream_info(EVENTS_STREAM).await?;
+        Ok(self.last_sequence == Some(info.state.last_sequence) && self.created == Some(info.created))
     }
 
     /// Reads how the stream ends: the bytes of its last [`TAIL_MAX`] messages or fewer, in their order. The writer goes on behind them.
@@ -74,7 +86,7 @@ impl EventLog {
             message.map(|message| message.payload).map_err(|error| BusError::request("read a message")(boxed(error)))
         });
         let tail = futures_util::stream::iter(reads).buffered(READS_AT_ONCE).try_collect().await?;
-        self.last_sequence = Some(last);
+        (self.last_sequence, self.created) = (Some(last), Some(info.created));
         Ok(tail)
     }
 

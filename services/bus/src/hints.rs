@@ -40,6 +40,8 @@ pub struct HintListener {
     subject: &'static str,
     wakes: mpsc::Sender<Wake>,
     lapsed: bool,
+    /// How many messages came that are no hints.
+    strange: u64,
 }
 
 impl HintListener {
@@ -47,7 +49,7 @@ impl HintListener {
     /// Nothing is buffered beyond the channel: what does not fit becomes one [`Wake::Lapsed`].
     #[must_use]
     pub fn new(bus: Bus, name: String, subject: &'static str, wakes: mpsc::Sender<Wake>) -> Self {
-        Self { bus, name, subject, wakes, lapsed: true }
+        Self { bus, name, subject, wakes, lapsed: true, strange: 0 }
     }
 
     /// Runs until the receiver is gone.
@@ -94,7 +96,11 @@ impl HintListener {
                     let hint = match Hint::decode(&message.subject, &message.payload) {
                         Ok(hint) => hint,
                         Err(error) => {
-                            tracing::warn!(%error, "a message that is no hint is passed over");
+                            self.strange += 1;
+                            // A crowd of them fills no log.
+                            if self.strange.is_power_of_two() {
+                                tracing::warn!(count = self.strange, %error, "a message that is no hint is passed over");
+                            }
                             continue;
                         }
                     };

@@ -92,12 +92,13 @@ impl Bus {
         Ok(found.cached_info().clone())
     }
 
-    /// Whether JetStream answers for the stream of hints: what readiness means (the server's own health page is green without JetStream).
+    /// Whether JetStream answers for the stream of hints, and it is still what it must be: what readiness means (the server's own health page is
+    /// green without JetStream).
     ///
     /// # Errors
-    /// [`BusError`] if the stream is not there or does not answer.
+    /// [`BusError`] if the stream is not there, does not answer, or another hand has changed it.
     pub async fn check_hints(&self) -> Result<(), BusError> {
-        self.stream_info(HINTS_STREAM).await.map(drop)
+        compare(HINTS_STREAM, &hints(), &self.stream_info(HINTS_STREAM).await?.config)
     }
 
     /// The same for the stream of events.
@@ -105,7 +106,7 @@ impl Bus {
     /// # Errors
     /// As [`Bus::check_hints`].
     pub async fn check_events(&self) -> Result<(), BusError> {
-        self.stream_info(EVENTS_STREAM).await.map(drop)
+        compare(EVENTS_STREAM, &events(), &self.stream_info(EVENTS_STREAM).await?.config)
     }
 }
 

@@ -238,12 +238,13 @@ impl Inner {
             Ok(Ok(value)) => {
                 if mode.writes() {
                     fail_point(what, "before the commit");
-                }
-                commit(connection, after).await?;
-                if mode.writes() {
+                    commit(connection, after).await?;
                     fail_point(what, "after the commit");
+                    held.release();
+                } else if commit(connection, after).await.is_ok() {
+                    // What was read is one state however its transaction ends: only the connection is of no more use.
+                    held.release();
                 }
-                held.release();
                 Ok(value)
             }
         }

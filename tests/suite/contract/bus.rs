@@ -42,6 +42,8 @@ async fn streams_are_made_once_and_a_foreign_one_is_refused_by_name() {
             matches!(refused, Err(BusError::StreamDiffers { stream: HINTS_STREAM, field: "storage", .. })),
             "{refused:?}"
         );
+        let checked = bus.check_hints().await;
+        assert!(matches!(checked, Err(BusError::StreamDiffers { stream: HINTS_STREAM, .. })), "not ready: {checked:?}");
     }
 }
 

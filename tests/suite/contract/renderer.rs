@@ -107,6 +107,16 @@ async fn events_wait_for_an_absent_broker_and_a_deleted_stream_is_written_again(
 
     let raw = jetstream::new(async_nats::connect(plane.nats.url()).await.expect("it listens"));
     raw.delete_stream(EVENTS_STREAM).await.expect("it is there");
+    // Nothing happens, and it is written all the same once somebody finds that it is gone.
+    plane.means.wakes.streams.notify_one();
+    let numbered: u64 = plane.postgres.sql("SELECT count(*) FROM event_order").trim().parse().expect("a count");
+    let whole = async {
+        let held = async || raw.get_stream(EVENTS_STREAM).await.map_or(0, |stream| stream.cached_info().state.messages);
+        while held().await < numbered {
+            tokio::task::yield_now().await
+        }
+    };
+    timeout(DEADLINE, whole).await.expect("the stream has every event again");
     plane.apply(vec![mk_policy("isolate-db", "web")]).await;
     plane.audited().await;
     let proven = plane.stop().await;

@@ -1,7 +1,7 @@
 //! Numbers events and carries them to the stream, in their order, each once.
 //!
 //! - The stream itself says where it ends. What Postgres has numbered beyond that is published; a stream that was lost is written again from the
-//!   first event on.
+//!   first event on, also while nothing happens.
 //! - Before it goes on, the end of the stream is compared with the database, byte by byte: a message of another hand stops everything, loudly, until a
 //!   person removes it.
 
@@ -108,7 +108,12 @@ async fn catch_up(
         None => *cursor.insert(find_end(means, log).await?),
     };
     if (at.epoch, at.seq) == (numbered.authority_epoch, numbered.last) {
-        return Ok(Progress::Done);
+        // Who has nothing to publish would not be told that the stream was lost meanwhile.
+        if numbered.count > 0 || log.is_where_it_was().await.map_err(Trouble::Bus)? {
+            return Ok(Progress::Done);
+        }
+        *cursor = None;
+        return Ok(Progress::Again);
     }
     let next = at.seq.next().unwrap_or(at.seq);
     let records = means.store.events_from(at.epoch, next, BATCH).await.map_err(Trouble::Store)?;

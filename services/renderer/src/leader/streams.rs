@@ -10,6 +10,8 @@ use super::{Means, TermEnd, wait};
 pub(super) async fn run(means: &Means) -> TermEnd {
     loop {
         ensure(means).await;
+        // What was made anew is empty, and the relay may have nothing new to tell.
+        means.wakes.event.notify_one();
         wait(&means.wakes.streams, None).await;
     }
 }
