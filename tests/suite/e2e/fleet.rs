@@ -113,7 +113,7 @@ pub(crate) fn nobody_complained_but(plane: &Plane, is_excused: impl Fn(&Complain
     assert!(complaints.is_empty(), "{}", complaints.join("\n"));
 }
 
-fn proven(plane: &Plane) {
+pub(crate) fn proven(plane: &Plane) {
     let verified = plane.holdfast(&["audit", "verify"]);
     assert!(verified.status.success(), "{}", String::from_utf8_lossy(&verified.stderr));
 }

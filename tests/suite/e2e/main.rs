@@ -5,6 +5,7 @@
 mod compose;
 mod dishonest;
 mod docker;
+mod faults;
 mod fleet;
 mod packets;
 mod points;

@@ -30,24 +30,82 @@ impl Complaint {
             "the handshake with the gateway failed: Broken pipe",
             "the handshake with the gateway failed: tls handshake eof",
         ];
+        self.is_of_session(port, &ENDS)
+    }
+
+    /// The same of a gateway that was killed, or that the network lost: who dials it then waits in vain.
+    #[must_use]
+    pub fn is_of_lost_gateway(&self, port: u16) -> bool {
+        self.is_of_killed_gateway(port) || self.is_of_session(port, &["the gateway does not answer"])
+    }
+
+    fn is_of_session(&self, port: u16, ends: &[&str]) -> bool {
         let Some((_, said)) =
             self.line.split_once(" WARN holdfast_agent::session: no session with the gateway gateway=\"")
         else {
             return false;
         };
         let Some((gateway, error)) = said.split_once("\" error=\"") else { return false };
-        self.is_of_agent() && gateway.ends_with(&format!(":{port}")) && ENDS.iter().any(|end| error.starts_with(end))
+        self.is_of_agent() && gateway.ends_with(&format!(":{port}")) && ends.iter().any(|end| error.starts_with(end))
+    }
+
+    /// Whether a service says only that it lost its connection to NATS.
+    #[must_use]
+    pub fn is_of_lost_nats(&self) -> bool {
+        self.says(" WARN holdfast_bus::connect: disconnected from NATS; sessions live on and events wait")
+    }
+
+    /// Whether the renderer names a stream that another hand changed.
+    #[must_use]
+    pub fn is_of_foreign_stream(&self) -> bool {
+        self.says("ERROR holdfast_renderer::leader::streams: a stream is not ours ")
+    }
+
+    /// Whether a service says only that NATS did not let it publish on this subject.
+    #[must_use]
+    pub fn is_of_denied_publish(&self, subject: &str) -> bool {
+        let denied = format!("error=nats: Permissions Violation for Publish to \"{subject}\"");
+        self.says(" WARN holdfast_bus::connect: NATS reports an error ") && self.says(&denied)
+    }
+
+    /// Whether a service says only that something came that is no hint.
+    #[must_use]
+    pub fn is_of_no_hint(&self) -> bool {
+        self.says(" WARN holdfast_bus::hints: a message that is no hint is passed over ")
+    }
+
+    /// Whether a service says only that the database is away: what provokes that is a test's.
+    #[must_use]
+    pub fn is_of_absent_database(&self) -> bool {
+        const WORDS: [&str; 5] = [
+            "error occurred while testing the connection on-release",
+            "the database does not answer",
+            "the database took longer than",
+            "the connection was lost while committing",
+            "no database connection to be had; replacing the pool",
+        ];
+        self.says(" WARN ") && WORDS.iter().any(|word| self.says(word))
+    }
+
+    /// Whether a service says only that a statement or a connection took long: a test's machine has other work too.
+    #[must_use]
+    pub fn is_of_slow_statement(&self) -> bool {
+        self.says(" WARN sqlx::query: slow statement: ")
+            || self.says(" WARN sqlx::pool::acquire: acquired connection, but ")
+    }
+
+    fn says(&self, text: &str) -> bool {
+        self.line.contains(text)
     }
 
     /// Whether the agent of a host says only that it did not take a policy, for this reason.
     #[must_use]
     pub fn is_of_refused_policy(&self, host: &str, reason: &str) -> bool {
         let folder = self.log.parent().and_then(Path::file_name).and_then(OsStr::to_str).unwrap_or_default();
-        let says = |text: &str| self.line.contains(text);
         self.is_of_agent()
             && folder.starts_with(&format!("{host}-"))
-            && says(" WARN holdfast_agent::service::worker: policy is not in force ")
-            && says(&format!(" reason={reason} "))
+            && self.says(" WARN holdfast_agent::service::worker: policy is not in force ")
+            && self.says(&format!(" reason={reason} "))
     }
 
     fn is_of_agent(&self) -> bool {

@@ -8,5 +8,6 @@ pub mod containers;
 pub mod fail_points;
 pub mod nats;
 pub mod plane;
+pub mod proxy;
 pub mod services;
 pub mod traffic;

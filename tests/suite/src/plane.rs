@@ -1,8 +1,14 @@
 //! The whole of Holdfast on this machine, as `ops/up` starts it: real servers, services and agents, in a folder of its own.
 //!
 //! - Each value has a plane of its own; it is taken down and wiped when it goes, also when the test panics.
-//! - However a test used it, its tables must be what its events say in the end: no test can forget to ask.
+//! - However a test used it, in the end its tables must be what its events say, and the event stream and the audit log must have the same events as
+//!   Postgres: no test can forget to ask.
 //! - Needs root and the release binaries, which `./ops/test` builds before.
+
+mod database;
+mod history;
+mod network;
+mod service;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,6 +24,10 @@ use serde_json::Value;
 use crate::complaint::Complaint;
 use crate::traffic::Places;
 
+pub use database::Database;
+pub use network::Cut;
+pub use service::{Frozen, Readiness, Recipe, wait_for};
+
 /// How long the last events may take to be numbered: whose hint was lost, waits for the relay's own clock of 30 s.
 const NUMBERED_TIMEOUT: Duration = Duration::from_secs(40);
 /// How long a program may take until it runs.
@@ -27,6 +37,8 @@ const KILLED_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How many programs were run beside planes: each has a log of its own.
 static BESIDE: AtomicU32 = AtomicU32::new(0);
+/// How many complaints a test that failed tells.
+const COMPLAINTS_TOLD: usize = 60;
 
 /// A running plane.
 #[derive(Debug)]
@@ -67,14 +79,16 @@ impl Plane {
         assert!(output.status.success(), "ops/down --keep-hosts: {}", String::from_utf8_lossy(&output.stderr));
     }
 
-    /// Asks whether its tables are what its events say, and ends all of it; nothing stays.
+    /// Asks whether its tables are what its events say and all its histories are the same, and ends all of it; nothing stays.
     ///
     /// # Panics
     /// When they are not, after everything is gone.
     pub fn wipe(&self) {
         let rebuilt = self.rebuild_check();
+        let compared = self.compared_histories().map(drop);
         self.remove();
         assert_eq!(rebuilt, Ok(()), "holdfast rebuild --check");
+        assert_eq!(compared, Ok(()), "Postgres, the event stream and the audit log");
     }
 
     /// Whether its tables are what its events say and the audit log is proven; else what was said.
@@ -117,16 +131,7 @@ impl Plane {
         let pid = self.pid_of(service);
         let status = Command::new("kill").args(["-KILL", &pid]).status().expect("kill can be run");
         assert!(status.success(), "{service} runs");
-        let process = Path::new("/proc").join(pid);
-        // The first thread may be a zombie while others still hold the sockets: the process has ended when it is the last one.
-        let is_alone = || fs::read_dir(process.join("task")).map_or(true, |tasks| tasks.count() <= 1);
-        let is_gone =
-            || fs::read_to_string(process.join("stat")).map_or(true, |stat| stat.contains(") Z ") && is_alone());
-        let deadline = Instant::now() + KILLED_TIMEOUT;
-        while !is_gone() {
-            assert!(Instant::now() < deadline, "{service} lives on");
-            thread::sleep(Duration::from_millis(5));
-        }
+        Self::wait_gone(&pid, service);
     }
 
     /// The program that a service runs.
@@ -206,9 +211,24 @@ impl Plane {
     /// Our table in the kernel of a host, with handles and counters.
     #[must_use]
     pub fn table(&self, host: &str) -> Value {
-        let output = self.lab(&["exec", host, "--", "nft", "-j", "list", "table", "inet", "holdfast"]);
-        assert!(output.status.success(), "{host}: {}", String::from_utf8_lossy(&output.stderr));
+        Self::table_in(&self.namespace_of(host))
+    }
+
+    /// Our table in the kernel of a namespace.
+    ///
+    /// # Panics
+    /// When it has none.
+    #[must_use]
+    pub fn table_in(namespace: &str) -> Value {
+        let nft = ["netns", "exec", namespace, "nft", "-j", "list", "table", "inet", "holdfast"];
+        let output = Command::new("ip").args(nft).output().expect("iproute2 is installed");
+        assert!(output.status.success(), "{namespace}: {}", String::from_utf8_lossy(&output.stderr));
         serde_json::from_slice(&output.stdout).expect("nft prints JSON")
+    }
+
+    fn namespace_of(&self, host: &str) -> String {
+        let record = self.record();
+        record.host(host).unwrap_or_else(|| panic!("there is no host {host}")).namespace.clone()
     }
 
     /// The names of all hosts.
@@ -218,6 +238,9 @@ impl Plane {
     }
 
     /// The namespace of the control plane.
+    ///
+    /// # Panics
+    /// When the plane has no lab.
     #[must_use]
     pub fn control(&self) -> String {
         self.record().control
@@ -300,6 +323,17 @@ impl Plane {
     }
 }
 
+impl Plane {
+    /// What a test that failed leaves of the logs.
+    #[expect(clippy::print_stderr, reason = "the logs go with the plane")]
+    fn tell_complaints(&self) {
+        let complaints = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.complaints()));
+        for complaint in complaints.unwrap_or_default().iter().rev().take(COMPLAINTS_TOLD).rev() {
+            eprintln!("{complaint}");
+        }
+    }
+}
+
 /// A program that runs beside the plane until the value goes.
 #[derive(Debug)]
 pub struct Running {
@@ -372,6 +406,7 @@ impl Drop for Plane {
             return;
         }
         if thread::panicking() {
+            self.tell_complaints();
             self.remove();
         } else {
             self.wipe();

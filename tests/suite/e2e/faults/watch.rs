@@ -1,0 +1,233 @@
+//! What must hold through every fault: packets, and what kernels hold.
+//!
+//! - What is allowed flows without a loss, what is denied does not come, from before the first fault to after the last.
+//! - The kernels of the hosts that the edits touch are read again and again: each time they hold one of the two states that were rendered for them,
+//!   as a whole.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use holdfast_suite::plane::{Plane, wait_for};
+use holdfast_suite::traffic::Traffic;
+use serde_json::Value;
+
+use super::super::fleet::AGENTS_PORTS;
+use super::super::packets::{PACKETS, attempts, beacons, tcp, try_beacons, udp, whole};
+
+/// The hosts that edits touch.
+pub(crate) const TOUCHED: [&str; 4] = ["api-1", "api-2", "jobs-1", "cache-1"];
+/// Who has the permission, in turn.
+const ROLES: [&str; 2] = ["[api, jobs]", "[api, jobs, cache]"];
+/// How long an edit may take to be taken.
+const EDITED: Duration = Duration::from_secs(60);
+/// How long an agent may take to find a gateway that is there.
+const SETTLES: Duration = Duration::from_secs(30);
+/// How many flows of the traffic are denied; they come first.
+const DENIED: usize = 2;
+
+/// Looks at a plane from before the first fault to after the last.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    traffic: Traffic,
+    kernels: Kernels,
+    edits: AtomicU64,
+}
+
+impl Watch {
+    /// Lets packets flow, and begins to read kernels.
+    pub(crate) fn start(plane: &Plane) -> Self {
+        let states = ROLES.map(|roles| {
+            beacons(plane, roles, &["--wait"]);
+            TOUCHED.map(|host| content(&plane.table(host)))
+        });
+        let known: Vec<_> = (0..TOUCHED.len()).map(|at| states.each_ref().map(|state| state[at].clone())).collect();
+        assert!(known.iter().all(|[one, other]| one != other), "an edit touches these hosts");
+        let places = plane.places();
+        let host = |name: &str| places.host(name);
+        let routes = vec![
+            udp(host("web-1"), host("db-1"), 7000),
+            attempts(host("web-1"), host("db-2"), 5432),
+            udp(host("api-1"), host("api-2"), 7000),
+            udp(places.host_v6("api-2"), places.host_v6("jobs-1"), 7000),
+            udp(host("edge-1"), places.outside("10.71.0.53"), 53),
+            tcp(host("api-1"), host("db-1"), 5432),
+        ];
+        let traffic = Traffic::start(routes);
+        let kernels = Kernels::start(plane, known);
+        Self { traffic, kernels, edits: AtomicU64::new(ROLES.len() as u64) }
+    }
+
+    /// Changes what the hosts are to hold: the permission goes to the other group of roles. A database that is away or slow is asked again.
+    pub(crate) fn edit(&self, plane: &Plane) {
+        let nth = self.edits.fetch_add(1, Ordering::Relaxed);
+        let roles = ROLES[usize::try_from(nth % 2).expect("one of two")];
+        let deadline = Instant::now() + EDITED;
+        loop {
+            let applied = try_beacons(plane, roles, &[]);
+            let said = String::from_utf8_lossy(&applied.stderr);
+            if applied.status.success() {
+                return;
+            }
+            let is_known = ["database-unavailable", "outcome-unknown"].iter().any(|kind| said.contains(kind));
+            assert!(is_known && Instant::now() < deadline, "{said}");
+        }
+    }
+
+    /// Stops after a change that lets through what was denied: the sockets did their part all the time.
+    pub(crate) fn end(self, plane: &Plane) {
+        self.traffic.wait_for_more(PACKETS);
+        let denied: Vec<_> = self.traffic.flows().iter().take(DENIED).map(|flow| flow.tally().there).collect();
+        self.kernels.end();
+        beacons(plane, "[api, jobs, cache, db, web]", &["--wait"]);
+        self.traffic.wait_until("what is allowed in the end flows", |flows| {
+            flows.first().is_some_and(|flow| flow.tally().back.arrived > 0)
+        });
+        for (at, seen) in denied.iter().enumerate() {
+            assert!(seen.sent > 0 && seen.arrived == 0, "denied, and came: flow {at}: {seen:?}");
+        }
+        for (flow, fate) in self.traffic.end().into_iter().skip(DENIED) {
+            whole(&flow, fate);
+        }
+        beacons(plane, ROLES[0], &["--wait"]);
+    }
+}
+
+/// Reads the kernels of some hosts until it is ended.
+#[derive(Debug)]
+struct Kernels {
+    over: Arc<AtomicBool>,
+    strange: Arc<Mutex<Vec<String>>>,
+    reader: Option<JoinHandle<u64>>,
+}
+
+impl Kernels {
+    fn start(plane: &Plane, known: Vec<[BTreeSet<String>; 2]>) -> Self {
+        let (over, strange) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
+        let namespaces = TOUCHED.map(|host| plane.places().host(host).namespace);
+        let reader = {
+            let (over, strange) = (Arc::clone(&over), Arc::clone(&strange));
+            thread::spawn(move || {
+                let mut looks = 0;
+                while !over.load(Ordering::Relaxed) {
+                    for (namespace, known) in namespaces.iter().zip(&known) {
+                        let held = content(&Plane::table_in(namespace));
+                        looks += 1;
+                        if !known.contains(&held) {
+                            let [one, other] = known.each_ref().map(|state| state.symmetric_difference(&held).count());
+                            let said =
+                                format!("{namespace}: differs by {one} from one state and by {other} from the other");
+                            strange.lock().unwrap_or_else(PoisonError::into_inner).push(said);
+                        }
+                    }
+                }
+                looks
+            })
+        };
+        Self { over, strange, reader: Some(reader) }
+    }
+
+    /// Nothing but what was rendered was ever seen.
+    fn end(mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        let looks =
+            self.reader.take().expect("taken only here").join().expect("every host has its table at every moment");
+        let strange = self.strange.lock().unwrap_or_else(PoisonError::into_inner);
+        assert!(looks > 20 && strange.is_empty(), "{looks} looks: {strange:?}");
+    }
+}
+
+impl Drop for Kernels {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        if let Some(reader) = self.reader.take() {
+            // One that panicked has said so.
+            drop(reader.join());
+        }
+    }
+}
+
+/// What a table holds, without the numbers that the kernel gives and counts.
+fn content(table: &Value) -> BTreeSet<String> {
+    let objects = table["nftables"].as_array().expect("a list");
+    let plain = |object: &Value| {
+        let mut object = object.clone();
+        strip(&mut object);
+        object.to_string()
+    };
+    objects.iter().filter(|object| object.get("metainfo").is_none()).map(plain).collect()
+}
+
+fn strip(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            for counted in ["handle", "packets", "bytes"] {
+                fields.remove(counted);
+            }
+            fields.values_mut().for_each(strip);
+        }
+        Value::Array(items) => items.iter_mut().for_each(strip),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// Waits until every host is proven to hold the newest, and says how long that took.
+pub(crate) fn converges(plane: &Plane, within: Duration) -> Duration {
+    let begun = Instant::now();
+    let timeout = format!("{}s", within.as_secs());
+    let waited = plane.holdfast(&["wait", "--for", "converged", "--timeout", &timeout]);
+    assert!(
+        waited.status.success(),
+        "not converged within {within:?}: {}\n{}",
+        String::from_utf8_lossy(&waited.stderr),
+        hosts_in_trouble(plane)
+    );
+    begun.elapsed()
+}
+
+fn hosts_in_trouble(plane: &Plane) -> String {
+    String::from_utf8_lossy(&plane.holdfast(&["get", "hosts"]).stdout).into_owned()
+}
+
+/// The newest session of every host: its number, and the gateway that has it.
+pub(crate) fn sessions(plane: &Plane) -> BTreeMap<String, (u64, String)> {
+    let rows = plane.database().sql(
+        "SELECT h.name, s.session_epoch, s.gateway_id FROM sessions s JOIN hosts h USING (host_id) WHERE s.closed_at IS NULL",
+    );
+    let row = |row: &str| {
+        let fields: Vec<&str> = row.split('|').collect();
+        let [name, epoch, gateway] = fields.as_slice() else { panic!("{row} is no row of three") };
+        ((*name).to_owned(), (epoch.parse().expect("a number"), (*gateway).to_owned()))
+    };
+    rows.lines().map(row).collect()
+}
+
+/// Whether the last change of intent was rendered.
+pub(crate) fn is_rendered(plane: &Plane) -> bool {
+    let sql = "SELECT (SELECT revision FROM render_progress) >= (SELECT max(revision) FROM revisions)";
+    plane.database().sql(sql).trim() == "t"
+}
+
+/// Makes the agents of some hosts come anew, to the gateway of this port.
+pub(crate) fn settle_at(plane: &Plane, port: u16, hosts: &[&str]) {
+    let other = AGENTS_PORTS.into_iter().find(|one| *one != port).expect("there are two");
+    let command = plane.agent_command(hosts[0]);
+    let before = sessions(plane);
+    let refused: Vec<_> = hosts.iter().map(|host| plane.refuse_port(host, other)).collect();
+    hosts.iter().for_each(|host| plane.kill_agent(host));
+    plane.start_agents(&command);
+    let is_newer = |host: &&str| {
+        let (then, now) = (before.get(*host).map_or(0, |session| session.0), sessions(plane));
+        now.get(*host).is_some_and(|session| session.0 > then)
+    };
+    wait_for("the agents have come", SETTLES, || hosts.iter().all(is_newer));
+    drop(refused);
+}
+
+/// How many operations have not come to their end.
+pub(crate) fn unfinished(plane: &Plane) -> u64 {
+    let count = plane.database().sql("SELECT count(*) FROM operations WHERE finished_at IS NULL");
+    count.trim().parse().expect("a number")
+}
