@@ -8,6 +8,7 @@ pub mod audit;
 pub mod explain;
 pub mod object;
 pub mod operation;
+pub mod plane;
 pub mod policy;
 pub mod problem;
 pub mod rebuild;

@@ -97,6 +97,9 @@ pub struct ApplyResponse {
     pub unchanged: bool,
     /// Every object that was named or pruned.
     pub objects: Vec<ObjectChange>,
+    /// What is odd about the documents though they are in force, such as a policy that governs no host.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
 }
 
 /// One authored object in force.
@@ -114,6 +117,9 @@ pub struct ObjectView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub document: Option<serde_json::Value>,
+    /// Of a policy that was asked for by name: the hosts that it governs, as `namespace/name`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub governs: Option<Vec<String>>,
 }
 
 /// One page of a list.

@@ -16,6 +16,12 @@ pub struct Ranges {
     pub count: u64,
     /// The first of them, as `192.0.2.7` or `192.0.2.0-192.0.2.255`.
     pub ranges: Vec<String>,
+    /// The hosts and endpoints that the token may see and of whose addresses listed ranges wholly consist, as `namespace/name`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub names: Vec<String>,
+    /// The listed ranges that hold any other address.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unnamed: Vec<String>,
 }
 
 /// One concrete rule.
@@ -114,6 +120,34 @@ pub struct DiffView {
     pub latest_version: u64,
     /// From the first to the second; from nothing at all if it never held one.
     pub changes: PolicyChanges,
+    /// When the host said what it holds, in RFC 3339 and UTC; absent if it never did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub as_of: Option<String>,
+    /// Whether it has an open session now: without one, what it holds may be something else by now.
+    #[serde(default)]
+    pub online: bool,
+}
+
+/// The policy that one host is to hold, in words.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct HostPolicyView {
+    /// The host.
+    pub host: String,
+    /// Its namespace and name.
+    pub name: String,
+    /// The revision whose intent was read.
+    pub revision: u64,
+    /// The policies that govern it, as `Kind/namespace/name`.
+    pub policies: Vec<String>,
+    /// How far it is enforced.
+    #[schema(value_type = String, example = "enforced")]
+    pub mode: Mode,
+    /// Whether what no rule allows toward the host is denied.
+    pub ingress_isolated: bool,
+    /// Whether what no rule allows from the host is denied.
+    pub egress_isolated: bool,
+    /// Its rules, those toward the host first, in the order in which they decide.
+    pub rules: Vec<RuleView>,
 }
 
 /// What a change would do to one host.
@@ -146,4 +180,7 @@ pub struct PlanView {
     pub hosts_hidden: u64,
     /// How many hosts would keep their policy.
     pub hosts_unchanged: u64,
+    /// What is odd about the documents though they may be applied, such as a policy that governs no host.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
 }

@@ -4,6 +4,7 @@
 
 use crate::fault::{RuleName, Sink, quote};
 use crate::limits;
+use crate::near::did_you_mean;
 use crate::tree::{Node, Value};
 
 /// What a field without a value means.
@@ -115,6 +116,8 @@ impl<'a> At<'a> {
 pub(crate) struct Fields<'a> {
     whole: At<'a>,
     left: Vec<(&'a str, At<'a>)>,
+    /// The names that were asked for: what a misspelt one may have meant.
+    asked: Vec<String>,
 }
 
 impl<'a> Fields<'a> {
@@ -131,7 +134,7 @@ impl<'a> Fields<'a> {
                 at.fault(sink, RuleName::ValueNull, "this field has no value: give it one or leave the field out");
             }
         }
-        Self { whole: whole.clone(), left }
+        Self { whole: whole.clone(), left, asked: Vec::new() }
     }
 
     /// Where the whole map is.
@@ -141,8 +144,13 @@ impl<'a> Fields<'a> {
 
     /// The field, if it is there.
     pub(crate) fn take(&mut self, name: &str) -> Option<At<'a>> {
-        let index = self.left.iter().position(|(there, _)| *there == name)?;
-        Some(self.left.remove(index).1)
+        match self.left.iter().position(|(there, _)| *there == name) {
+            Some(index) => Some(self.left.remove(index).1),
+            None => {
+                self.asked.push(name.to_owned());
+                None
+            }
+        }
     }
 
     /// The field, or a fault.
@@ -167,7 +175,9 @@ impl<'a> Fields<'a> {
     /// Puts a fault for each field that nobody took.
     pub(crate) fn end(self, sink: &mut Sink) {
         for (name, at) in self.left {
-            at.fault(sink, RuleName::FieldUnknown, format!("the field {} is not known here", quote(name)));
+            // What is there already was not meant.
+            let near = did_you_mean(name, self.asked.iter().map(String::as_str));
+            at.fault(sink, RuleName::FieldUnknown, format!("the field {} is not known here{near}", quote(name)));
         }
     }
 }

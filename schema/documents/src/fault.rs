@@ -171,7 +171,7 @@ impl fmt::Display for Fault {
 /// Everything that is wrong with an input, in the order of the text; never empty.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, thiserror::Error)]
 #[serde(transparent)]
-#[error("the input has {} fault(s)", .0.len())]
+#[error("the input has {} {}", .0.len(), if .0.len() == 1 { "fault" } else { "faults" })]
 pub struct Faults(Vec<Fault>);
 
 impl Faults {

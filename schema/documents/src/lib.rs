@@ -13,6 +13,7 @@ pub mod estate;
 mod fault;
 mod kinds;
 pub mod limits;
+pub mod near;
 mod read;
 mod scalar;
 mod selector;

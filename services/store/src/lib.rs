@@ -16,6 +16,7 @@ pub mod migrate;
 pub mod operation;
 pub mod order;
 mod outbox;
+pub mod plane;
 mod pool;
 pub mod rebuild;
 pub mod render;

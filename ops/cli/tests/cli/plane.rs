@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::sync::Arc;
 
+use holdfast_bus::Link;
 use holdfast_events::{Actor, AgentVersion, Detail, Hint, SignatureBytes, VerifyingKeyBytes};
 use holdfast_gateway::operators::{self, AuditDoor, DoorConfig};
 use holdfast_identity::tls::{ServerTls, https_door, install_crypto_provider};
@@ -19,6 +20,7 @@ use holdfast_render::{Index, render_all};
 use holdfast_runtime::{Shutdown, Tasks};
 use holdfast_store::Store;
 use holdfast_store::lease::{Claim, RENDERER_LEASE};
+use holdfast_store::order::Horizon;
 use holdfast_store::render::{RenderCommit, SignedState};
 use holdfast_store::request::{Decided, Decision, Enrolment, IssuedCertificate};
 use holdfast_store::session::{Opened, Opening, OutcomeReport, Recorded};
@@ -52,6 +54,8 @@ pub(crate) struct Plane {
     address: String,
     admin: String,
     wakes: watch::Sender<u64>,
+    /// Whether the door's bus is there.
+    pub(crate) bus: watch::Sender<Link>,
     // Kept: what ends with it is the door.
     _tasks: Tasks,
 }
@@ -110,8 +114,9 @@ impl Plane {
         let admin = operators::create_admin_token(&operators, "the test").await.expect("a token");
         let (bell, hints) = mpsc::channel(64);
         let (wakes, woken) = watch::channel(0);
+        let (bus, link) = watch::channel(Link { connections: 1, up: true });
         let tasks = Tasks::new(Shutdown::new());
-        operators::start(DoorConfig { gateway, tls, audit }, operators, listener, bell, woken, &tasks);
+        operators::start(DoorConfig { gateway, tls, audit, bus: link }, operators, listener, bell, woken, &tasks);
         Self {
             postgres,
             folder,
@@ -124,8 +129,42 @@ impl Plane {
             address,
             admin: admin.reveal().to_owned(),
             wakes,
+            bus,
             _tasks: tasks,
         }
+    }
+
+    /// Numbers every event, as the relay does.
+    pub(crate) async fn number_events(&self) {
+        self.renderer.number_events(self.term, Horizon::default()).await.expect("numbers");
+    }
+
+    /// The renderer gives its lease up, as one that ends.
+    pub(crate) async fn renderer_ends(&self) {
+        assert!(self.renderer.release_lease(RENDERER_LEASE, self.term).await.expect("releases"));
+    }
+
+    /// Where the door is.
+    pub(crate) fn api(&self) -> String {
+        format!("https://{}", self.address)
+    }
+
+    /// Runs the command with other settings than those of the plane.
+    pub(crate) async fn run_with(&self, settings: &[(&str, &str)], arguments: &[&str]) -> Ran {
+        let mut command = self.command(&self.admin, arguments);
+        for (variable, value) in settings {
+            if value.is_empty() {
+                command.env_remove(variable);
+            } else {
+                command.env(variable, value);
+            }
+        }
+        Ran::of(&command.output().await.expect("it runs"))
+    }
+
+    /// The token that allows everything.
+    pub(crate) fn admin(&self) -> &str {
+        &self.admin
     }
 
     /// Writes a file that a command reads.
@@ -142,7 +181,7 @@ impl Plane {
             .args(arguments)
             .current_dir(self.folder.path())
             .env_clear()
-            .env("HOLDFAST_API", format!("https://{}", self.address))
+            .env("HOLDFAST_API", self.api())
             .env("HOLDFAST_CA", self.folder.path().join("ca.pem"))
             .env("HOLDFAST_TOKEN", token)
             .stdin(Stdio::null())
@@ -169,8 +208,14 @@ impl Plane {
 
     /// Enrols a host as a gateway and the renderer do, with a token that the command makes.
     pub(crate) async fn enrol(&mut self, name: &str, address: &str) {
+        self.enrol_in("default", name, address).await;
+    }
+
+    /// The same in a namespace.
+    pub(crate) async fn enrol_in(&mut self, namespace: &str, name: &str, address: &str) {
         let label = format!("app={}", name.split('-').next().unwrap_or(name));
-        let made = self.run(&["enrol-token", "create", "--label", &label, "--address", "10.0.0.0/8"]).await;
+        let allowed = ["--namespace", namespace, "--label", &label, "--address", "10.0.0.0/8"];
+        let made = self.run(&[["enrol-token", "create"].as_slice(), &allowed].concat()).await;
         let secret = Token::parse(TokenKind::Enrol, &made.ended(0)).expect("a token on stdout alone");
         let key = SigningKey::generate().expect("a key");
         let enrolment = Enrolment {

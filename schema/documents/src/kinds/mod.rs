@@ -11,6 +11,7 @@ use holdfast_model::name::Name;
 
 use crate::cursor::{At, Fields, Nulls};
 use crate::fault::{RuleName, Sink, quote};
+use crate::near::did_you_mean;
 use crate::scalar;
 use crate::tree::Value;
 
@@ -91,7 +92,8 @@ fn our_kind(word: &str, at: &At<'_>, sink: &mut Sink) -> Option<Kind> {
             );
             at.fault(sink, RuleName::KindUnsupported, message);
         } else {
-            at.fault(sink, RuleName::KindUnknown, format!("{} is no kind of {OURS}", quote(word)));
+            let near = did_you_mean(word, Kind::ALL.iter().map(|kind| kind.word()));
+            at.fault(sink, RuleName::KindUnknown, format!("{} is no kind of {OURS}{near}", quote(word)));
         }
     }
     found

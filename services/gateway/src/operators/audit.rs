@@ -36,6 +36,16 @@ impl AuditDoor {
     pub fn new(client: Client, base: &str) -> Self {
         Self { client, base: base.trim_end_matches('/').to_owned() }
     }
+
+    /// One of its paths.
+    pub(crate) fn url(&self, part: &str) -> String {
+        format!("{}/v1/audit/{part}", self.base)
+    }
+
+    /// How it is asked.
+    pub(crate) const fn client(&self) -> &Client {
+        &self.client
+    }
 }
 
 /// Entries of the log, one a line.
@@ -92,7 +102,7 @@ async fn passed(door: &Shared, caller: &Caller, part: &str, query: Option<String
         return Err(Refusal::invalid("", "query", format!("a query has at most {QUERY_BYTES_MAX} bytes")));
     }
     let mark = if query.is_empty() { "" } else { "?" };
-    let url = format!("{}/v1/audit/{part}{mark}{query}", audit.base);
+    let url = format!("{}{mark}{query}", audit.url(part));
     let request = https::Request::new(Method::GET, url).timeout(HEAD_TIMEOUT);
     let streaming = audit.client.open(request).await.map_err(|error| {
         tracing::warn!(error = %Chain(&error), "the audit service does not answer");

@@ -57,6 +57,11 @@ impl Caller {
         Actor::Operator(self.grant.token)
     }
 
+    /// The token that was shown, and what it allows.
+    pub(crate) const fn grant(&self) -> &ApiGrant {
+        &self.grant
+    }
+
     /// Whether the token's scope has a namespace.
     pub(crate) fn sees(&self, namespace: &Name) -> bool {
         match &self.grant.namespaces {

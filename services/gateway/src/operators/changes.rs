@@ -74,6 +74,16 @@ fn members(body: &Body, key: SetKey) -> Ranges {
     ranges
 }
 
+/// Every rule of a policy in words, those toward the host first, in the order in which they decide.
+pub(crate) fn rules_of_body(body: &Body) -> Vec<RuleView> {
+    let of = |direction: Direction| {
+        let mut rules: Vec<&Rule> = body.chain(direction).rules.iter().collect();
+        rules.sort_by_key(|rule| (rule.order, rule.action));
+        rules.into_iter().map(move |rule| rule_view(body, direction, rule))
+    };
+    of(Direction::Ingress).chain(of(Direction::Egress)).collect()
+}
+
 fn rules_of(body: &Body, key: SetKey) -> Vec<String> {
     let names = |rule: &&Rule| rule.peers == Peers::Set(key) || rule.local == Some(key);
     let of = |direction: Direction| {

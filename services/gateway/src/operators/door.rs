@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use holdfast_bus::Link;
 use holdfast_events::Hint;
 use holdfast_runtime::Shutdown;
 use holdfast_store::Store;
@@ -29,6 +30,8 @@ pub(crate) struct Door {
     pub(crate) bell: mpsc::Sender<Hint>,
     /// Moves when the bus says that something happened.
     pub(crate) wakes: watch::Receiver<u64>,
+    /// Whether the bus is there.
+    pub(crate) bus: watch::Receiver<Link>,
     pub(crate) audit: Option<AuditDoor>,
     pub(crate) shutdown: Shutdown,
     pub(crate) large_bodies: Arc<Semaphore>,
@@ -40,6 +43,7 @@ impl Door {
         store: Store,
         bell: mpsc::Sender<Hint>,
         wakes: watch::Receiver<u64>,
+        bus: watch::Receiver<Link>,
         audit: Option<AuditDoor>,
         shutdown: Shutdown,
     ) -> Self {
@@ -49,6 +53,7 @@ impl Door {
             store,
             bell,
             wakes,
+            bus,
             audit,
             shutdown,
             large_bodies: Arc::new(Semaphore::new(LARGE_BODIES_MAX)),

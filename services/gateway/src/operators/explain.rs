@@ -11,7 +11,7 @@ use holdfast_api::problem::{Problem, ProblemType};
 use holdfast_evaluator::{Decision, End, Flow, Packet, evaluate};
 use holdfast_model::address::Family;
 use holdfast_model::ids::HostId;
-use holdfast_model::intent::{EndpointSpec, Kind, ObjectKey, Spec};
+use holdfast_model::intent::{EndpointSpec, ObjectKey, Spec};
 use holdfast_model::policy::{Mode, protocol};
 use serde::Deserialize;
 use std::str::FromStr as _;
@@ -19,8 +19,9 @@ use utoipa::IntoParams;
 
 use super::auth::{Act, Caller};
 use super::door::Shared;
-use super::hosts::find;
+use super::hosts::{Found, find};
 use super::intent::Snapshot;
+use super::names::{endpoints, host_name, hosts, suggestion};
 use super::refuse::Refusal;
 use super::request::Params;
 
@@ -28,11 +29,11 @@ use super::request::Params;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct FlowQuery {
-    /// Who opens: a host (`ho_…`, `namespace/name`, a name in `default`), an endpoint likewise, or an address.
+    /// Who opens: a host (`ho_…`, `namespace/name`, a name in `default` or one that a single namespace has), an endpoint likewise, or an address.
     from: String,
     /// Toward whom, likewise. `Host/…` and `Endpoint/…` say which if both have the name.
     to: String,
-    /// `443/tcp`, `53/udp`, `7/sctp`, `icmp`, `icmp/TYPE`, `icmp/TYPE/CODE` or `protocol/47`.
+    /// `443/tcp`, `53/udp`, `7/sctp`, `icmp`, `icmp/TYPE`, `icmp/TYPE/CODE` or `protocol/47` (`proto/47`).
     service: String,
 }
 
@@ -123,23 +124,30 @@ fn decision_view(decision: &Decision, mode: Option<Mode>) -> DecisionView {
 }
 
 fn party(snapshot: &Snapshot, caller: &Caller, path: &str, text: &str) -> Result<Party, Refusal> {
-    if let Ok(address) = text.parse::<IpAddr>() {
+    // The lab and estates say `ip:` before an address.
+    if let Ok(address) = text.strip_prefix("ip:").unwrap_or(text).parse::<IpAddr>() {
         return at_address(snapshot, caller, path, address.to_canonical());
     }
-    let (host, endpoint) = match text.split_once('/') {
+    let (host, endpoint) = match text.split_once(['/', ':']) {
         Some(("Host" | "host", rest)) => (find(snapshot, caller, rest), None),
-        Some(("Endpoint" | "endpoint", rest)) => (None, find_endpoint(snapshot, caller, rest)),
+        Some(("Endpoint" | "endpoint", rest)) => (Found::Nobody, find_endpoint(snapshot, caller, rest)),
         Some(_) | None => (find(snapshot, caller, text), find_endpoint(snapshot, caller, text)),
     };
     match (host, endpoint) {
-        (Some(host), None) => Ok(host_party(snapshot, host.id, &host.addresses)),
-        (None, Some((key, spec))) => Ok(endpoint_party(&key, &spec.addresses)),
-        (Some(_), Some(_)) => Err(ambiguous(path, "a host and an endpoint: say Host/… or Endpoint/…")),
-        (None, None) => {
-            let text: String = text.chars().take(300).collect();
-            Err(Refusal::not_found(format!("host, endpoint or address `{text}`")))
-        }
+        (Found::One(host), None) => Ok(host_party(snapshot, host.id, &host.addresses)),
+        (Found::Nobody, Some((key, spec))) => Ok(endpoint_party(&key, &spec.addresses)),
+        (Found::One(_), Some(_)) => Err(ambiguous(path, "a host and an endpoint: say Host/… or Endpoint/…")),
+        (Found::Several(names), _) => Err(ambiguous(path, &format!("several hosts: say {}", names.join(" or ")))),
+        (Found::Nobody, None) => Err(unknown_party(snapshot, caller, text)),
     }
+}
+
+fn unknown_party(snapshot: &Snapshot, caller: &Caller, text: &str) -> Refusal {
+    let endpoints = endpoints(snapshot, caller).map(|(key, _)| format!("{}/{}", key.namespace, key.name));
+    let known: Vec<String> = hosts(snapshot, caller).map(host_name).chain(endpoints).collect();
+    let near = suggestion(text, known.iter().map(String::as_str));
+    let text: String = text.chars().take(300).collect();
+    Refusal::not_found(format!("host, endpoint or address `{text}`{near}"))
 }
 
 fn ambiguous(path: &str, what: &str) -> Refusal {
@@ -172,10 +180,14 @@ fn endpoint_party(key: &ObjectKey, addresses: &[IpAddr]) -> Party {
     }
 }
 
-fn find_endpoint<'a>(snapshot: &'a Snapshot, caller: &Caller, text: &str) -> Option<(ObjectKey, &'a EndpointSpec)> {
-    let (namespace, name) = text.split_once('/').unwrap_or(("default", text));
-    let key = ObjectKey { kind: Kind::Endpoint, namespace: namespace.parse().ok()?, name: name.parse().ok()? };
-    endpoint_of(snapshot, &key).filter(|_| caller.sees(&key.namespace)).map(|spec| (key.clone(), spec))
+/// An endpoint by `namespace/name`, a name in `default`, or a name that one namespace alone has.
+fn find_endpoint<'a>(snapshot: &'a Snapshot, caller: &'a Caller, text: &str) -> Option<(ObjectKey, &'a EndpointSpec)> {
+    let (namespace, name) = text.split_once('/').map_or((None, text), |(namespace, name)| (Some(namespace), name));
+    let named: Vec<_> = endpoints(snapshot, caller).filter(|(key, _)| key.name.as_str() == name).collect();
+    let wanted = namespace.unwrap_or("default");
+    let there = named.iter().find(|(key, _)| key.namespace.as_str() == wanted);
+    let alone = named.first().filter(|_| namespace.is_none() && named.len() == 1);
+    there.or(alone).map(|(key, spec)| ((*key).clone(), *spec))
 }
 
 fn endpoint_of<'a>(snapshot: &'a Snapshot, key: &ObjectKey) -> Option<&'a EndpointSpec> {
@@ -245,7 +257,7 @@ impl Service {
             ["icmp", kind] => Some(Self::Icmp(Some((number(kind)?, 0)))),
             ["icmp", kind, code] => Some(Self::Icmp(Some((number(kind)?, number(code)?)))),
             // Those with ports or types are asked with them: without, a rule cannot be told apart.
-            ["protocol", text] => match number(text)? {
+            ["protocol" | "proto", text] => match number(text)? {
                 protocol::TCP | protocol::UDP | protocol::SCTP | protocol::ICMP | protocol::ICMPV6 => None,
                 number => Some(Self::Other(number)),
             },
@@ -278,6 +290,7 @@ mod tests {
         assert_eq!(Service::parse("icmp"), Some(Service::Icmp(None)));
         assert_eq!(Service::parse("icmp/3/4"), Some(Service::Icmp(Some((3, 4)))));
         assert_eq!(Service::parse("protocol/47"), Some(Service::Other(47)));
+        assert_eq!(Service::parse("proto/47"), Some(Service::Other(47)));
         for wrong in ["", "tcp", "tcp/443", "0/tcp", "65536/udp", "443/gre", "protocol/6", "icmp/256", "a/b/c/d"] {
             assert_eq!(Service::parse(wrong), None, "{wrong}");
         }

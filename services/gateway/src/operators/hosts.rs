@@ -6,7 +6,7 @@ use std::str::FromStr as _;
 use axum::Json;
 use axum::extract::{Path, State};
 use holdfast_api::object::Page;
-use holdfast_api::policy::DiffView;
+use holdfast_api::policy::{DiffView, HostPolicyView};
 use holdfast_api::problem::{Problem, ProblemType};
 use holdfast_api::status::{
     ComponentView, ConditionView, HostView, OutcomeView, PortView, SessionView, StampView, Sync,
@@ -19,6 +19,7 @@ use holdfast_model::intent::{DeclaredPort, EnrolledHost};
 use holdfast_model::numbers::Version;
 use holdfast_model::policy::protocol;
 use holdfast_model::status::State as HostState;
+use holdfast_render::{Index, render_host};
 use holdfast_store::status::{ComponentStatus, SessionStatus};
 use serde::Deserialize;
 use time::OffsetDateTime;
@@ -26,11 +27,12 @@ use time::format_description::well_known::Rfc3339;
 use utoipa::IntoParams;
 
 use super::auth::{Act, Caller};
-use super::changes::policy_changes;
+use super::changes::{policy_changes, rules_of_body};
 use super::cursor;
 use super::door::Shared;
 use super::fleet::{JudgedComponent, JudgedHost};
 use super::intent::Snapshot;
+use super::names::{Names, host_name, hosts, suggestion};
 use super::refuse::Refusal;
 use super::request::Params;
 
@@ -139,17 +141,51 @@ fn host_view(host: &JudgedHost, snapshot: &Snapshot) -> HostView {
     }
 }
 
-/// Finds a host by `ho_…`, `namespace/name` or a name in `default`; one that may not be seen is not there.
-pub(crate) fn find<'a>(snapshot: &'a Snapshot, caller: &Caller, text: &str) -> Option<&'a EnrolledHost> {
-    let found = match HostId::from_str(text) {
-        Ok(id) => snapshot.intent.hosts.get(&id),
-        Err(_) => {
-            let (namespace, name) = text.split_once('/').unwrap_or(("default", text));
-            let named = |host: &&EnrolledHost| host.namespace.as_str() == namespace && host.name.as_str() == name;
-            snapshot.intent.hosts.values().find(named)
+/// What a text may mean among the hosts that a caller may see.
+pub(crate) enum Found<'a> {
+    /// This one.
+    One(&'a EnrolledHost),
+    /// Several namespaces have a host of this name, and `default` has none.
+    Several(Vec<String>),
+    /// None of them.
+    Nobody,
+}
+
+/// Finds a host by `ho_…`, `namespace/name`, a name in `default`, or a name that one namespace alone has; one that may not be seen is not there.
+pub(crate) fn find<'a>(snapshot: &'a Snapshot, caller: &'a Caller, text: &str) -> Found<'a> {
+    if let Ok(id) = HostId::from_str(text) {
+        let found = snapshot.intent.hosts.get(&id).filter(|host| caller.sees(&host.namespace));
+        return found.map_or(Found::Nobody, Found::One);
+    }
+    let (namespace, name) = text.split_once('/').map_or((None, text), |(namespace, name)| (Some(namespace), name));
+    let named: Vec<&EnrolledHost> = hosts(snapshot, caller).filter(|host| host.name.as_str() == name).collect();
+    let in_namespace = |wanted: &str| named.iter().find(|host| host.namespace.as_str() == wanted).copied();
+    match (in_namespace(namespace.unwrap_or("default")), namespace, named.as_slice()) {
+        (Some(host), ..) => Found::One(host),
+        (None, None, [host]) => Found::One(host),
+        (None, Some(_), _) | (None, None, []) => Found::Nobody,
+        (None, None, several) => Found::Several(several.iter().map(|host| host_name(host)).collect()),
+    }
+}
+
+/// The host that a text means, or a refusal that says what it may have meant.
+pub(crate) fn find_one<'a>(
+    snapshot: &'a Snapshot,
+    caller: &'a Caller,
+    text: &str,
+) -> Result<&'a EnrolledHost, Refusal> {
+    match find(snapshot, caller, text) {
+        Found::One(host) => Ok(host),
+        Found::Several(names) => {
+            let text = format!("several hosts are called `{text}`: say {}", names.join(" or "));
+            Err(Refusal::new(ProblemType::Ambiguous, text))
         }
-    };
-    found.filter(|host| caller.sees(&host.namespace))
+        Found::Nobody => {
+            let known: Vec<String> = hosts(snapshot, caller).map(host_name).collect();
+            let near = suggestion(text, known.iter().map(String::as_str));
+            Err(Refusal::not_found(format!("host `{}`{near}", text.chars().take(300).collect::<String>())))
+        }
+    }
 }
 
 #[derive(Clone, Debug, Deserialize, IntoParams)]
@@ -211,17 +247,16 @@ pub(crate) async fn list(
 
 async fn judged(door: &Shared, caller: &Caller, text: &str) -> Result<(JudgedHost, HostView), Refusal> {
     let snapshot = door.intent.current().await?;
-    let missing = || Refusal::not_found(format!("host `{}`", text.chars().take(300).collect::<String>()));
-    let id = find(&snapshot, caller, text).ok_or_else(missing)?.id;
+    let id = find_one(&snapshot, caller, text)?.id;
     let mut fleet = door.fleet.read(Some(vec![id])).await?;
-    let host = fleet.hosts.pop().ok_or_else(missing)?;
+    let host = fleet.hosts.pop().ok_or_else(|| Refusal::not_found(format!("host {id}")))?;
     let view = host_view(&host, &snapshot);
     Ok((host, view))
 }
 
 /// One host.
 #[utoipa::path(get, path = "/v1/hosts/{host}", operation_id = "get_host", tag = "hosts", params(
-    ("host" = String, Path, description = "`ho_…`, `namespace%2Fname`, or a name in `default`"),
+    ("host" = String, Path, description = "`ho_…`, `namespace%2Fname`, a name in `default`, or a name that only one namespace has"),
 ), responses(
     (status = 200, body = HostView),
     (status = 404, description = "There is no such host", body = Problem, content_type = "application/problem+json"),
@@ -236,9 +271,44 @@ pub(crate) async fn one(
     Ok(Json(judged(&door, &caller, &host).await?.1))
 }
 
+/// The policy that a host is to hold: which policies govern it, and the rules that come of them.
+#[utoipa::path(get, path = "/v1/hosts/{host}/policy", operation_id = "get_host_policy", tag = "hosts", params(
+    ("host" = String, Path, description = "`ho_…`, `namespace%2Fname`, a name in `default`, or a name that only one namespace has"),
+), responses(
+    (status = 200, body = HostPolicyView),
+    (status = 404, description = "There is no such host", body = Problem, content_type = "application/problem+json"),
+    (status = "default", description = "Refused", body = Problem, content_type = "application/problem+json"),
+))]
+pub(crate) async fn policy(
+    State(door): State<Shared>,
+    caller: Caller,
+    Path(host): Path<String>,
+) -> Result<Json<HostPolicyView>, Refusal> {
+    caller.may(Act::Read)?;
+    let snapshot = door.intent.current().await?;
+    let host = find_one(&snapshot, &caller, &host)?.clone();
+    let base = std::sync::Arc::clone(&snapshot);
+    // The renderer's own code, on this intent: what the host is to hold, rendered or not yet.
+    let body = door.compute(move || render_host(&Index::new(&base.intent), host.id)).await?;
+    let body = body.unwrap_or_default();
+    let names = Names::of(&snapshot, &caller);
+    let mut rules = rules_of_body(&body);
+    rules.iter_mut().for_each(|rule| names.name_rule(rule));
+    Ok(Json(HostPolicyView {
+        host: host.id.to_string(),
+        name: host_name(&host),
+        revision: snapshot.revision.raw(),
+        policies: snapshot.policies_of(&host).into_iter().map(ToString::to_string).collect(),
+        mode: body.mode,
+        ingress_isolated: body.ingress.isolated,
+        egress_isolated: body.egress.isolated,
+        rules,
+    }))
+}
+
 /// What a host says it holds against what it is to hold.
 #[utoipa::path(get, path = "/v1/hosts/{host}/diff", operation_id = "diff_host", tag = "hosts", params(
-    ("host" = String, Path, description = "`ho_…`, `namespace%2Fname`, or a name in `default`"),
+    ("host" = String, Path, description = "`ho_…`, `namespace%2Fname`, a name in `default`, or a name that only one namespace has"),
 ), responses(
     (status = 200, body = DiffView),
     (status = 404, description = "There is no such host", body = Problem, content_type = "application/problem+json"),
@@ -270,7 +340,11 @@ pub(crate) async fn diff(
         })
         .await?
         .map_err(|error: holdfast_model::artifact::AssembleError| Refusal::defect(&error))?;
+    let mut changes = changes;
+    Names::of(door.intent.current().await?.as_ref(), &caller).name_changes(&mut changes);
     Ok(Json(DiffView {
+        as_of: said.map(|said| rfc3339(said.at)),
+        online: view.session.as_ref().is_some_and(|session| session.open),
         host: view.id,
         name: format!("{}/{}", view.namespace, view.name),
         applied_version: applied.map(|stamp| stamp.version.raw()),

@@ -5,7 +5,8 @@
 
 use std::sync::{Arc, RwLock};
 
-use holdfast_model::intent::{Intent, Kind, Object, ObjectKey, Spec};
+use holdfast_model::intent::{EnrolledHost, Intent, Kind, Object, ObjectKey, Policy, Spec};
+use holdfast_model::label::Labels;
 use holdfast_model::name::Name;
 use holdfast_model::numbers::Revision;
 use holdfast_store::intent::Changes;
@@ -25,6 +26,52 @@ impl Snapshot {
         Some(Object { namespace: key.namespace.clone(), name: key.name.clone(), spec })
     }
 
+    /// The labels of a host: those of its token, overridden by its Host document.
+    pub(crate) fn labels_of(&self, host: &EnrolledHost) -> Labels {
+        let mut labels = host.labels.clone();
+        let spec = self.host_spec(&host.namespace, &host.name);
+        labels.extend(spec.map(|spec| spec.labels.clone()).unwrap_or_default());
+        labels
+    }
+
+    /// The policies that govern a host, in the order of their keys.
+    pub(crate) fn policies_of(&self, host: &EnrolledHost) -> Vec<&ObjectKey> {
+        let labels = self.labels_of(host);
+        let governs = |policy: &Policy| policy.subject.matches(&labels);
+        let policies = self.policies().filter(|(key, policy)| key.namespace == host.namespace && governs(policy));
+        policies.map(|(key, _)| key).collect()
+    }
+
+    /// The hosts that a policy governs; nothing if the key is no policy's.
+    pub(crate) fn governed_by(&self, key: &ObjectKey) -> Option<Vec<&EnrolledHost>> {
+        let policy = policy_of(self.intent.objects.get(key)?)?;
+        let governed =
+            |host: &&EnrolledHost| host.namespace == key.namespace && policy.subject.matches(&self.labels_of(host));
+        Some(self.intent.hosts.values().filter(governed).collect())
+    }
+
+    /// What is odd about some of the objects though they may be in force: policies that govern nobody.
+    pub(crate) fn warnings<'a>(&self, keys: impl IntoIterator<Item = &'a ObjectKey>) -> Vec<String> {
+        let odd = |key: &'a ObjectKey| {
+            let governed = self.governed_by(key)?;
+            if !governed.is_empty() {
+                return None;
+            }
+            let there = self.intent.hosts.values().filter(|host| host.namespace == key.namespace).count();
+            let why = match there {
+                0 => format!("no host is enrolled in the namespace {}", key.namespace),
+                1 => format!("the one host of the namespace {} has other labels", key.namespace),
+                n => format!("none of the {n} hosts of the namespace {} has the labels that it selects", key.namespace),
+            };
+            Some(format!("{key} governs no host: {why}"))
+        };
+        keys.into_iter().filter_map(odd).collect()
+    }
+
+    fn policies(&self) -> impl Iterator<Item = (&ObjectKey, &Policy)> {
+        self.intent.objects.iter().filter_map(|(key, spec)| policy_of(spec).map(|policy| (key, policy)))
+    }
+
     /// What an operator says of an enrolled host, if anything.
     pub(crate) fn host_spec(&self, namespace: &Name, name: &Name) -> Option<&holdfast_model::intent::HostSpec> {
         let key = ObjectKey { kind: Kind::Host, namespace: namespace.clone(), name: name.clone() };
@@ -39,6 +86,13 @@ impl Snapshot {
             )
             | None => None,
         }
+    }
+}
+
+const fn policy_of(spec: &Spec) -> Option<&Policy> {
+    match spec {
+        Spec::NetworkPolicy(policy) | Spec::Policy(policy) => Some(policy),
+        Spec::AddressGroup(_) | Spec::Endpoint(_) | Spec::Host(_) | Spec::Namespace(_) => None,
     }
 }
 

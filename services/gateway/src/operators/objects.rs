@@ -8,6 +8,7 @@ use axum::Json;
 use axum::extract::{Path, State};
 use holdfast_api::object::{ApplyRequest, ApplyResponse, Change, DeleteRequest, ObjectView, Page};
 use holdfast_api::problem::Problem;
+use holdfast_documents::near::did_you_mean;
 use holdfast_events::{Hint, OperationVerb};
 use holdfast_model::intent::{Kind, Object, ObjectKey, Spec};
 use holdfast_model::name::Name;
@@ -21,6 +22,7 @@ use super::auth::{Act, Caller};
 use super::cursor;
 use super::door::Shared;
 use super::intent::Snapshot;
+use super::names::{host_name, suggestion};
 use super::plan::{Wanted, check_digest, plan_now, views};
 use super::refuse::Refusal;
 use super::request::{Body, LargeBody, Params};
@@ -84,7 +86,9 @@ async fn answer(
         Applied::Moved { revision } => Err(Refusal::stale(revision, expected.unwrap_or_default())),
         Applied::Missing { missing } => Err(Refusal::none_of(&missing)),
         Applied::Unchanged { revision } => {
-            Ok(ApplyResponse { revision: revision.raw(), operation: None, unchanged: true, objects: views(changes) })
+            let warnings = warnings(door, changes.keys()).await;
+            let objects = views(changes);
+            Ok(ApplyResponse { revision: revision.raw(), operation: None, unchanged: true, objects, warnings })
         }
         Applied::Changed { revision, operation, put, deleted } => {
             fail_point("a change", "stored, before hints and answer");
@@ -96,12 +100,26 @@ async fn answer(
                 changes.insert(key, change);
             }
             changes.extend(deleted.into_iter().map(|key| (key, Change::Deleted)));
+            let warnings = warnings(door, changes.keys()).await;
             Ok(ApplyResponse {
                 revision: revision.raw(),
                 operation: Some(operation.to_string()),
                 unchanged: false,
                 objects: views(changes),
+                warnings,
             })
+        }
+    }
+}
+
+/// What is odd about objects that are in force now.
+async fn warnings(door: &Shared, keys: impl Iterator<Item = &ObjectKey>) -> Vec<String> {
+    match door.intent.current().await {
+        Ok(snapshot) => snapshot.warnings(keys),
+        Err(error) => {
+            // The change is made: failing now would say otherwise.
+            tracing::warn!(%error, "what is odd about a change cannot be told");
+            Vec::new()
         }
     }
 }
@@ -145,7 +163,8 @@ fn kind_of(word: &str) -> Result<Kind, Refusal> {
     };
     Kind::ALL.into_iter().find(fits).ok_or_else(|| {
         let words: Vec<&str> = Kind::ALL.iter().map(|kind| kind.word()).collect();
-        Refusal::invalid("kind", "kind-unknown", format!("`{}` is none of {}", cut(word), words.join(", ")))
+        let near = did_you_mean(word, words.iter().copied());
+        Refusal::invalid("kind", "kind-unknown", format!("`{}` is none of {}{near}", cut(word), words.join(", ")))
     })
 }
 
@@ -234,6 +253,7 @@ fn view(key: &ObjectKey, spec: &Spec, with_document: bool) -> ObjectView {
         namespace: key.namespace.to_string(),
         name: key.name.to_string(),
         document,
+        governs: None,
     }
 }
 
@@ -256,8 +276,17 @@ pub(crate) async fn one(
     let key = key_of(&kind, &namespace, &name)?;
     let snapshot = door.intent.current().await?;
     let object = snapshot.object(&key).filter(|_| caller.sees(&key.namespace));
-    let object = object.ok_or_else(|| Refusal::not_found(&key))?;
-    Ok(Json(view(&key, &object.spec, true)))
+    let object = object.ok_or_else(|| Refusal::not_found(format!("{key}{}", near_object(&snapshot, &caller, &key))))?;
+    let hosts = snapshot.governed_by(&key);
+    let governs = hosts.map(|hosts| hosts.into_iter().map(host_name).collect());
+    Ok(Json(ObjectView { governs, ..view(&key, &object.spec, true) }))
+}
+
+/// An object of the kind that the caller may see and may have meant, as words to be put after a refusal.
+fn near_object(snapshot: &Snapshot, caller: &Caller, asked: &ObjectKey) -> String {
+    let seen = snapshot.intent.objects.keys().filter(|key| key.kind == asked.kind && caller.sees(&key.namespace));
+    let known: Vec<String> = seen.map(ToString::to_string).collect();
+    suggestion(&asked.to_string(), known.iter().map(String::as_str))
 }
 
 #[derive(Clone, Debug, Deserialize, IntoParams)]

@@ -23,6 +23,7 @@ use super::auth::{Act, Caller};
 use super::changes::policy_changes;
 use super::door::Shared;
 use super::intent::Snapshot;
+use super::names::Names;
 use super::refuse::Refusal;
 use super::request::LargeBody;
 
@@ -76,6 +77,7 @@ pub(crate) struct Plan {
     objects: BTreeMap<ObjectKey, Change>,
     hosts: Vec<(Name, PlannedHost)>,
     hosts_unchanged: u64,
+    warnings: Vec<String>,
 }
 
 /// Tries a change on a snapshot. Takes long on a large fleet.
@@ -110,7 +112,16 @@ pub(crate) fn plan(base: &Snapshot, wanted: &Wanted) -> Plan {
         hosts.push((enrolled.namespace.clone(), PlannedHost { host: host.to_string(), namespace, name, changes }));
     }
     let hosts_unchanged = base.intent.hosts.len().saturating_sub(hosts.len()) as u64;
-    Plan { base_revision: base.revision, digest: named.digest(), objects, hosts, hosts_unchanged }
+    let warnings = warnings(base, wanted);
+    Plan { base_revision: base.revision, digest: named.digest(), objects, hosts, hosts_unchanged, warnings }
+}
+
+/// What would be odd about the objects, once they and what comes with them are in force.
+fn warnings(base: &Snapshot, wanted: &Wanted) -> Vec<String> {
+    let mut intent = base.intent.clone();
+    wanted.puts.iter().cloned().for_each(|object| intent.put(object));
+    let keys: Vec<ObjectKey> = wanted.puts.iter().map(Object::key).collect();
+    Snapshot { revision: base.revision, intent }.warnings(&keys)
 }
 
 /// The bytes that a plan's digest names.
@@ -138,9 +149,10 @@ impl Named {
 }
 
 impl Plan {
-    fn view(self, caller: &Caller) -> PlanView {
-        let (seen, hidden): (Vec<_>, Vec<_>) =
+    fn view(self, caller: &Caller, names: &Names) -> PlanView {
+        let (mut seen, hidden): (Vec<_>, Vec<_>) =
             self.hosts.into_iter().partition(|(namespace, _)| caller.sees(namespace));
+        seen.iter_mut().for_each(|(_, host)| names.name_changes(&mut host.changes));
         PlanView {
             base_revision: self.base_revision.raw(),
             digest: self.digest.to_string(),
@@ -149,6 +161,7 @@ impl Plan {
             hosts: seen.into_iter().map(|(_, host)| host).collect(),
             hosts_hidden: hidden.len() as u64,
             hosts_unchanged: self.hosts_unchanged,
+            warnings: self.warnings,
         }
     }
 }
@@ -185,7 +198,8 @@ pub(crate) async fn plan_change(
         return Err(Refusal::stale(plan.base_revision, revision));
     }
     check_digest(&plan, expected.1.as_deref())?;
-    Ok(Json(plan.view(&caller)))
+    let names = Names::of(door.intent.current().await?.as_ref(), &caller);
+    Ok(Json(plan.view(&caller, &names)))
 }
 
 /// Refuses a plan that is not the one that was demanded.

@@ -15,7 +15,7 @@ use utoipa_axum::routes;
 use super::auth::authenticate;
 use super::door::Shared;
 use super::refuse::{self, Refusal};
-use super::{audit, explain, hosts, objects, operations, plan, rebuild, status, tokens};
+use super::{audit, explain, hosts, objects, operations, plan, plane, rebuild, status, tokens};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -46,9 +46,11 @@ fn described() -> OpenApiRouter<Shared> {
         .routes(routes!(objects::list))
         .routes(routes!(objects::one, objects::delete))
         .routes(routes!(status::status))
+        .routes(routes!(plane::plane))
         .routes(routes!(hosts::list))
         .routes(routes!(hosts::one))
         .routes(routes!(hosts::diff))
+        .routes(routes!(hosts::policy))
         .routes(routes!(explain::flow))
         .routes(routes!(operations::list))
         .routes(routes!(operations::one))

@@ -64,7 +64,7 @@ fn settle(operation: Revision, fleet: &JudgedFleet, now: OffsetDateTime) -> Sett
     }
     let holds = |host: &&&JudgedHost| matches!(host.state, State::Converged | State::Degraded);
     if targets.iter().filter(holds).count() == targets.len() {
-        return Settled::End(OperationState::Applied, format!("in force on {} host(s)", targets.len()));
+        return Settled::End(OperationState::Applied, format!("in force on {}", hosts_word(targets.len())));
     }
     Settled::Open
 }
@@ -73,6 +73,10 @@ fn has_failed_long(host: &JudgedHost, now: OffsetDateTime) -> bool {
     let pairs = host.status.components.iter().zip(&host.components);
     let mut failed = pairs.filter(|(_, judged)| judged.state == State::Failed);
     failed.any(|(status, _)| status.outcome.as_ref().is_some_and(|said| now - said.at >= FAILURE_LASTS))
+}
+
+fn hosts_word(count: usize) -> String {
+    format!("{count} {}", if count == 1 { "host" } else { "hosts" })
 }
 
 fn failure_text(failed: &[&&JudgedHost], targets: usize) -> String {
@@ -87,7 +91,7 @@ fn failure_text(failed: &[&&JudgedHost], targets: usize) -> String {
         })
         .collect();
     let more = if failed.len() > NAMED_MAX { ", …" } else { "" };
-    format!("{} of {targets} host(s) did not take it: {}{more}", failed.len(), names.join(", "))
+    format!("{} of {} did not take it: {}{more}", failed.len(), hosts_word(targets), names.join(", "))
 }
 
 /// Looks whenever something happened, and now and then.

@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
+use holdfast_bus::Link;
 use holdfast_events::{Actor, ApiTokenCreated, Hint, Label128, NamespaceScope, Role};
 use holdfast_identity::tls::ServerTls;
 use holdfast_identity::{Token, TokenKind, token};
@@ -29,6 +30,8 @@ pub struct DoorConfig {
     pub tls: Arc<ServerTls>,
     /// Where the audit service is; without it `/v1/audit` answers that it is not there.
     pub audit: Option<AuditDoor>,
+    /// Whether the bus is there, to be told to who asks how the plane is.
+    pub bus: watch::Receiver<Link>,
 }
 
 /// Opens the door: serves until the shutdown, then drains. What rings goes to `bell`; `wakes` moves when something happened.
@@ -40,7 +43,7 @@ pub fn start(
     wakes: watch::Receiver<u64>,
     tasks: &Tasks,
 ) {
-    let door = Arc::new(Door::new(store, bell, wakes, config.audit, tasks.shutdown().clone()));
+    let door = Arc::new(Door::new(store, bell, wakes, config.bus, config.audit, tasks.shutdown().clone()));
     tasks.background("operators settle", settle::run(Arc::clone(&door), config.gateway));
     let shutdown = tasks.shutdown().token();
     let routes = router(door);

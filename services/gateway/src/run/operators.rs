@@ -62,7 +62,7 @@ pub(super) async fn start(config: &GatewayConfig, gateway: GatewayId, process: &
     let tls = Arc::new(ServerTls::new(https_door(&identity.server)?));
     let address = config.operators_listen;
     let listener = TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })?;
-    let door = DoorConfig { gateway, tls, audit };
+    let door = DoorConfig { gateway, tls, audit, bus: bus.link() };
     operators::start(door, store, listener, rings, wakes, &process.tasks);
     tracing::info!(%gateway, %address, "the operators' door is open");
     Ok(())

@@ -43,7 +43,7 @@ fn a_failure_ends_an_operation_only_after_the_recovery_snapshot_had_its_chance()
     let Settled::End(OperationState::Failed, detail) = settle(Revision::from_raw(5), &fleet(10), NOW) else {
         panic!("it failed")
     };
-    assert_eq!(detail, "1 of 2 host(s) did not take it: default/h1 (kernel_refused)");
+    assert_eq!(detail, "1 of 2 hosts did not take it: default/h1 (kernel_refused)");
 }
 
 fn mk_fleet(rendered: u64, hosts: Vec<JudgedHost>) -> JudgedFleet {
