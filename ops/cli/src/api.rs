@@ -21,6 +21,8 @@ use crate::error::Error;
 
 /// How long one request may take, beyond what it asks the API to wait.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long it may take to see whether anybody answers.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a check of everything may take.
 pub(crate) const LONG_TIMEOUT: Duration = Duration::from_secs(900);
 /// The largest answer: a page of documents, or one large address group.
@@ -43,6 +45,12 @@ impl Api {
         let ca = ca.ok_or_else(|| missing("the CA's certificate is not known", "HOLDFAST_CA", "--ca"))?;
         let client = Client::new(tls::https(&TrustRoots::load(ca)?)?);
         Ok(Self { client, base: base.trim_end_matches('/').to_owned(), token: token(connection)? })
+    }
+
+    /// Asks without a token, for what comes back whatever it is: certificates, the clock of the other side.
+    pub(crate) async fn probe(client: &Client, base: &str) -> Result<Response, Error> {
+        let url = format!("{}/openapi.json", base.trim_end_matches('/'));
+        Ok(client.request(Request::new(Method::GET, url).timeout(PROBE_TIMEOUT)).await?)
     }
 
     fn request(&self, method: Method, path: &str) -> Result<Request, Error> {
@@ -135,7 +143,8 @@ fn refused(body: &[u8], status: u16, base: &str, path: &str) -> Error {
     }
 }
 
-fn token(connection: &Connection) -> Result<Token, Error> {
+/// The token that is shown to the API.
+pub(crate) fn token(connection: &Connection) -> Result<Token, Error> {
     if let Some(path) = &connection.token_file {
         let bytes = files::read_secret(path)?;
         let text = std::str::from_utf8(&bytes).map_err(|_| holdfast_identity::token::Error::Malformed)?;

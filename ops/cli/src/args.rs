@@ -3,8 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::parser::ValueSource;
+use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 
+use crate::help;
 use crate::output::Format;
 use crate::span::duration;
 
@@ -14,22 +16,8 @@ use crate::span::duration;
     name = "holdfast",
     version,
     arg_required_else_help = true,
-    after_help = "Examples:
-  holdfast apply -f policies/ --wait       put policies in force and wait until every host has proven it
-  holdfast plan -f policies/               what that would change, host by host; writes nothing
-  holdfast status                          how far the fleet is
-  holdfast explain flow web-1 db-1 5432/tcp
-  holdfast get hosts -o wide
-
-Environment:
-  HOLDFAST_API         where the API is, as https://holdfast.example:7080
-  HOLDFAST_CA          the file with the CA's certificate
-  HOLDFAST_TOKEN       the API token, or HOLDFAST_TOKEN_FILE the file that holds it
-  HOLDFAST_AUDIT_KEY   the public key of the audit service, or the file that holds it
-  NO_COLOR             no colours
-
-Exit codes: 0 done, 1 failed, 2 differences, 3 not found, 4 conflict, 5 not allowed, 6 not applied by the deadline,
-7 applied everywhere but not converged, 64 wrong usage."
+    before_help = help::ROOT,
+    after_help = help::ROOT_END
 )]
 pub(crate) struct Cli {
     #[command(flatten)]
@@ -40,25 +28,59 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-/// How the API is reached.
+/// How the API is reached. Not on every page: the first one has them.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Connection {
     /// Where the API is.
-    #[arg(long, global = true, env = "HOLDFAST_API", value_name = "URL", help_heading = "Connection")]
+    #[arg(long, global = true, env = "HOLDFAST_API", value_name = "URL", hide = true)]
     pub(crate) api: Option<String>,
     /// The file with the CA's certificate.
-    #[arg(long, global = true, env = "HOLDFAST_CA", value_name = "FILE", help_heading = "Connection")]
+    #[arg(long, global = true, env = "HOLDFAST_CA", value_name = "FILE", hide = true)]
     pub(crate) ca: Option<PathBuf>,
     /// The file with the API token (or the token itself in `HOLDFAST_TOKEN`).
-    #[arg(long, global = true, env = "HOLDFAST_TOKEN_FILE", value_name = "FILE", help_heading = "Connection")]
+    #[arg(long, global = true, env = "HOLDFAST_TOKEN_FILE", value_name = "FILE", hide = true)]
     pub(crate) token_file: Option<PathBuf>,
+    /// Where each of them came from.
+    #[arg(skip)]
+    pub(crate) origins: Origins,
+}
+
+/// Where the settings came from, for people.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Origins {
+    pub(crate) api: &'static str,
+    pub(crate) ca: &'static str,
+    pub(crate) token_file: &'static str,
+}
+
+impl Origins {
+    fn of(matches: &clap::ArgMatches) -> Self {
+        let origin = |id: &str, flag, variable| match matches.value_source(id) {
+            Some(ValueSource::CommandLine) => flag,
+            Some(ValueSource::EnvVariable) => variable,
+            Some(_) | None => "not set",
+        };
+        Self {
+            api: origin("api", "--api", "HOLDFAST_API"),
+            ca: origin("ca", "--ca", "HOLDFAST_CA"),
+            token_file: origin("token_file", "--token-file", "HOLDFAST_TOKEN_FILE"),
+        }
+    }
 }
 
 /// What every command has.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Common {
-    /// How the answer is shown.
-    #[arg(short, long, global = true, value_enum, default_value_t = Format::Table, value_name = "FORM")]
+    /// How the answer is shown: table, wide, json, yaml or name.
+    #[arg(
+        short,
+        long,
+        global = true,
+        value_enum,
+        default_value_t = Format::Table,
+        value_name = "FORM",
+        hide_possible_values = true
+    )]
     pub(crate) output: Format,
 }
 
@@ -103,10 +125,7 @@ pub(crate) enum Goal {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Put documents in force, all of them or none.
-    #[command(after_help = "Examples:
-  holdfast apply -f policy.yaml
-  holdfast apply -f policies/ --prune --wait --timeout 5m
-  cat policy.yaml | holdfast apply -f -")]
+    #[command(before_help = help::APPLY, after_help = help::WAIT_ENDS)]
     Apply {
         #[command(flatten)]
         documents: Documents,
@@ -120,9 +139,7 @@ pub(crate) enum Command {
         waiting: Waiting,
     },
     /// Take objects out of force, all of them or none.
-    #[command(after_help = "Examples:
-  holdfast delete Policy/default/web
-  holdfast delete Endpoint/edge/printer Namespace/edge")]
+    #[command(before_help = help::DELETE, after_help = help::WAIT_ENDS)]
     Delete {
         /// `Kind/namespace/name`, or `Kind/name` for `default`.
         #[arg(required = true, value_name = "OBJECT")]
@@ -134,12 +151,7 @@ pub(crate) enum Command {
         waiting: Waiting,
     },
     /// List hosts, objects, operations or tokens, or show one.
-    #[command(after_help = "Examples:
-  holdfast get hosts
-  holdfast get host edge/web-1 -o json
-  holdfast get policies -n default -o yaml > policies.yaml
-  holdfast get Policy/default/web -o yaml
-  holdfast get objects")]
+    #[command(before_help = help::GET)]
     Get {
         /// `hosts`, `objects`, a kind such as `policies`, `operations`, `enrol-tokens`, `api-tokens`; or an object as `Kind/namespace/name`.
         #[arg(value_name = "WHAT")]
@@ -151,9 +163,7 @@ pub(crate) enum Command {
         namespace: Option<String>,
     },
     /// Everything that is known of one host or object, for people.
-    #[command(after_help = "Examples:
-  holdfast describe host web-1
-  holdfast describe Policy/default/web")]
+    #[command(before_help = help::DESCRIBE)]
     Describe {
         /// `host`, or an object as `Kind/namespace/name`.
         #[arg(value_name = "WHAT")]
@@ -162,9 +172,7 @@ pub(crate) enum Command {
         name: Option<String>,
     },
     /// What documents would change, host by host; writes nothing.
-    #[command(after_help = "Examples:
-  holdfast plan -f policies/
-  holdfast plan -f policies/ --detailed-exitcode   exit 2 if anything would change")]
+    #[command(before_help = help::PLAN, after_help = help::PLAN_ENDS)]
     Plan {
         #[command(flatten)]
         documents: Documents,
@@ -173,8 +181,9 @@ pub(crate) enum Command {
         detailed_exitcode: bool,
     },
     /// How far the fleet is with the last revision.
+    #[command(before_help = help::STATUS)]
     Status {
-        /// About which revision.
+        /// About which revision [default: the last one].
         #[arg(long, value_name = "N")]
         revision: Option<u64>,
         /// Go on and tell every change.
@@ -182,37 +191,40 @@ pub(crate) enum Command {
         watch: bool,
     },
     /// Wait until the fleet has a revision.
-    #[command(
-        after_help = "Exit codes: 0 reached, 1 a host did not take it, 6 not applied by the deadline, 7 applied but not converged."
-    )]
+    #[command(before_help = help::WAIT, after_help = help::WAIT_CODES)]
     Wait {
-        /// Which revision; the last one if absent.
+        /// Which revision [default: the last one].
         #[arg(long, value_name = "N")]
         revision: Option<u64>,
         #[command(flatten)]
         waiting: Waiting,
     },
     /// Why something is as it is.
+    #[command(before_help = help::EXPLAIN)]
     Explain {
         #[command(subcommand)]
         what: Explain,
     },
-    /// What a host holds against what it is to hold.
+    /// What a host enforces against what is rendered for it.
+    #[command(before_help = help::DIFF)]
     Diff {
-        /// `ho_…`, `namespace/name`, or a name in `default`.
+        /// `namespace/name`, a name that one namespace alone has, or `ho_…`.
         host: String,
     },
     /// Tokens with which hosts enrol.
+    #[command(before_help = help::ENROL)]
     EnrolToken {
         #[command(subcommand)]
         command: EnrolToken,
     },
     /// Tokens with which operators call the API.
+    #[command(before_help = help::TOKEN)]
     ApiToken {
         #[command(subcommand)]
         command: ApiToken,
     },
     /// Accepted changes, newest first, or one of them.
+    #[command(before_help = help::OPERATION, after_help = help::OPERATION_ENDS)]
     Operation {
         /// `op_…`
         id: Option<String>,
@@ -223,31 +235,38 @@ pub(crate) enum Command {
         #[arg(long, value_parser = duration, default_value = "60s", value_name = "DURATION")]
         timeout: Duration,
     },
-    /// Compare the database's tables with its events.
+    /// Prove that the database says what its events say.
+    #[command(before_help = help::REBUILD)]
     Rebuild {
-        /// Only compare, change nothing. There is no other way yet.
+        /// Only compare, write nothing; required.
         #[arg(long, required = true)]
         check: bool,
     },
-    /// The audit log: read it, prove it.
+    /// The audit log: what happened and who caused it, and the proof that nothing was changed.
+    #[command(before_help = help::AUDIT)]
     Audit {
         #[command(subcommand)]
         command: Audit,
     },
-    /// Run `holdfast-lab` with these arguments.
-    #[command(disable_help_flag = true)]
+    /// What is wrong here, and what to do: settings, the way to the API, the plane, the fleet.
+    #[command(before_help = help::DOCTOR, after_help = help::DOCTOR_ENDS)]
+    Doctor,
+    /// Run `holdfast-lab` with these arguments: hosts and real packets on this machine.
+    #[command(disable_help_flag = true, before_help = help::LAB)]
     Lab {
         /// What it is given.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<std::ffi::OsString>,
     },
     /// Print the completions of a shell.
+    #[command(before_help = help::COMPLETION)]
     Completion {
         /// Which shell.
         #[arg(value_enum)]
         shell: clap_complete::Shell,
     },
     /// Print the manual page, or write one for every command.
+    #[command(before_help = help::MAN)]
     Man {
         /// The folder to write them to.
         #[arg(long, value_name = "DIR")]
@@ -259,14 +278,11 @@ pub(crate) enum Command {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Explain {
     /// Whether a connection may be opened, and which policies say so at each end.
-    #[command(after_help = "Examples:
-  holdfast explain flow web-1 db-1 5432/tcp
-  holdfast explain flow 198.51.100.7 edge/web-1 443/tcp
-  holdfast explain flow web-1 db-1 icmp")]
+    #[command(before_help = help::FLOW)]
     Flow {
-        /// A host, an endpoint or an address.
+        /// Who opens: a host, an endpoint or an address.
         from: String,
-        /// A host, an endpoint or an address.
+        /// Toward whom, likewise.
         to: String,
         /// `443/tcp`, `53/udp`, `7/sctp`, `icmp`, `icmp/TYPE[/CODE]` or `protocol/47`.
         service: String,
@@ -277,11 +293,9 @@ pub(crate) enum Explain {
 #[derive(Debug, Subcommand)]
 pub(crate) enum EnrolToken {
     /// Make a token and print it, this once.
-    #[command(after_help = "Examples:
-  holdfast enrol-token create --label app=web --address 10.0.0.0/24 > web.token
-  holdfast enrol-token create --uses 50 --ttl 24h --port http=80/tcp -o json")]
+    #[command(before_help = help::ENROL_CREATE)]
     Create {
-        /// The namespace of its hosts.
+        /// The namespace of its hosts [default: default].
         #[arg(short, long)]
         namespace: Option<String>,
         /// A label of its hosts; may be given more than once.
@@ -290,7 +304,7 @@ pub(crate) enum EnrolToken {
         /// A declared port of its hosts; may be given more than once.
         #[arg(long = "port", value_name = "NAME=PORT/PROTOCOL", value_parser = declared_port)]
         ports: Vec<(String, u16, String)>,
-        /// A prefix in which addresses of its hosts must be; may be given more than once.
+        /// A prefix in which addresses of its hosts must be; may be given more than once [default: any address].
         #[arg(long = "address", value_name = "CIDR")]
         addresses: Vec<String>,
         /// Where its hosts are.
@@ -299,16 +313,18 @@ pub(crate) enum EnrolToken {
         /// Whose its hosts are.
         #[arg(long)]
         owner: Option<String>,
-        /// How many hosts it may enrol.
+        /// How many hosts it may enrol [default: 1].
         #[arg(long, value_name = "N")]
         uses: Option<u32>,
-        /// How long it is good.
+        /// How long it is good, at most 30d [default: 1h].
         #[arg(long, value_parser = duration, value_name = "DURATION")]
         ttl: Option<Duration>,
     },
     /// List tokens, newest first.
+    #[command(before_help = help::ENROL_LIST)]
     List,
     /// Make a token useless; hosts that it enrolled stay.
+    #[command(before_help = help::ENROL_REVOKE)]
     Revoke {
         /// `et_…`
         id: String,
@@ -319,24 +335,25 @@ pub(crate) enum EnrolToken {
 #[derive(Debug, Subcommand)]
 pub(crate) enum ApiToken {
     /// Make a token and print it, this once.
-    #[command(after_help = "Examples:
-  holdfast api-token create ci --role editor --namespace shop --ttl 90d > ci.token")]
+    #[command(before_help = help::TOKEN_CREATE)]
     Create {
         /// What the token is called in lists and events.
         name: String,
         /// `viewer`, `editor`, `operator`, `auditor` or `admin`.
         #[arg(long)]
         role: String,
-        /// In which namespace; may be given more than once; all of them if absent.
+        /// In which namespace; may be given more than once [default: all of them].
         #[arg(short, long = "namespace", value_name = "NAMESPACE")]
         namespaces: Vec<String>,
-        /// How long it is good; for ever if absent.
+        /// How long it is good [default: for ever].
         #[arg(long, value_parser = duration, value_name = "DURATION")]
         ttl: Option<Duration>,
     },
     /// List tokens, newest first.
+    #[command(before_help = help::TOKEN_LIST)]
     List,
     /// Make a token useless, at once.
+    #[command(before_help = help::TOKEN_REVOKE)]
     Revoke {
         /// `at_…`
         id: String,
@@ -346,30 +363,24 @@ pub(crate) enum ApiToken {
 /// The audit log.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Audit {
-    /// Print entries, one JSON object a line.
-    #[command(after_help = "Examples:
-  holdfast audit tail --since 1h
-  holdfast audit tail --follow | jq .event.type")]
+    /// Show what happened and who caused it, the last 20 events unless more is asked for.
+    #[command(before_help = help::TAIL)]
     Tail {
-        /// Only events of this time and later: `1h`, or a time in RFC 3339.
+        /// The last N entries of what is asked for [default: 20; all with --since or --from].
+        #[arg(short = 'n', long = "lines", value_name = "N")]
+        lines: Option<u64>,
+        /// Only events of this time and later: `1h` ago, or a time in RFC 3339.
         #[arg(long, value_name = "DURATION|TIME")]
         since: Option<String>,
         /// From this entry on.
         #[arg(long, value_name = "N")]
         from: Option<u64>,
-        /// Wait for more.
-        #[arg(long)]
+        /// Wait for more, until Ctrl-C.
+        #[arg(long, short = 'f')]
         follow: bool,
     },
     /// Prove that no entry was changed, taken out or moved.
-    #[command(
-        after_help = "The whole log is read and every hash computed here. Only a checkpoint that was kept elsewhere shows that the end
-was not cut off or rewritten: keep what `holdfast audit checkpoint` prints.
-
-Examples:
-  holdfast audit verify --against checkpoint.json --key audit-signing.pub
-  holdfast audit verify --log copy.ndjson"
-    )]
+    #[command(before_help = help::VERIFY)]
     Verify {
         /// A file with one checkpoint or several; may be given more than once.
         #[arg(long, value_name = "FILE")]
@@ -382,7 +393,24 @@ Examples:
         log: Option<PathBuf>,
     },
     /// Print a signed statement of how far the log is now.
+    #[command(before_help = help::CHECKPOINT)]
     Checkpoint,
+}
+
+/// The whole command line, as it is parsed, completed and printed.
+pub(crate) fn command() -> clap::Command {
+    help::taught(Cli::command())
+}
+
+/// Reads the command line.
+///
+/// # Errors
+/// What is wrong with it, or the help that was asked for, to be printed.
+pub(crate) fn parse() -> Result<Cli, clap::Error> {
+    let matches = command().try_get_matches()?;
+    let mut cli = Cli::from_arg_matches(&matches)?;
+    cli.connection.origins = Origins::of(&matches);
+    Ok(cli)
 }
 
 fn key_value(text: &str) -> Result<(String, String), String> {
@@ -400,15 +428,6 @@ fn declared_port(text: &str) -> Result<(String, u16, String), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory as _;
-
-    #[test]
-    fn the_command_line_is_consistent_and_every_command_has_help() {
-        Cli::command().debug_assert();
-        for command in Cli::command().get_subcommands() {
-            assert!(command.get_about().is_some(), "{}", command.get_name());
-        }
-    }
 
     #[test]
     fn declared_ports_default_to_tcp() {

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use holdfast_api::object::APPLY_BODY_BYTES_MAX;
 use holdfast_api::problem::{Problem, ProblemType};
 use holdfast_identity::{credential, files, https, signing, tls, token};
 
@@ -64,7 +65,7 @@ pub(crate) enum Error {
     #[error("the API cannot be reached")]
     Exchange(#[from] https::Error),
     /// A setting is missing.
-    #[error("{what}: set {variable} or {flag}")]
+    #[error("{what}: set {variable} or {flag}; for the demo: . .holdfast/env")]
     Missing {
         /// What.
         what: &'static str,
@@ -96,6 +97,14 @@ pub(crate) enum Error {
         /// Why.
         #[source]
         source: std::io::Error,
+    },
+    /// More than one apply takes.
+    #[error("{} and what was read before it have {} MiB, one apply takes at most {} MiB: apply them in parts", path.display(), bytes >> 20, APPLY_BODY_BYTES_MAX >> 20)]
+    TooMuch {
+        /// The file with which it became too much.
+        path: PathBuf,
+        /// How much it is.
+        bytes: u64,
     },
     /// A folder without documents.
     #[error("{} has no file that ends with .yaml, .yml or .json", path.display())]
@@ -158,6 +167,7 @@ impl Error {
             | Self::SecretFile(_)
             | Self::Read { .. }
             | Self::Empty { .. }
+            | Self::TooMuch { .. }
             | Self::Checkpoint { .. }
             | Self::Forged { .. }
             | Self::Exec { .. }
@@ -188,6 +198,7 @@ impl Error {
             | Self::SecretFile(_)
             | Self::Read { .. }
             | Self::Empty { .. }
+            | Self::TooMuch { .. }
             | Self::Checkpoint { .. }
             | Self::Forged { .. }
             | Self::Exec { .. }
@@ -198,9 +209,55 @@ impl Error {
         }
     }
 
+    /// What to do about it, where that can be known from here.
+    pub(crate) fn advice(&self) -> Option<&'static str> {
+        const OWNER: &str = "the file is another user's: run this as that user (sudo -E holdfast …), or have it made readable; \
+                             ./ops/up run by sudo gives the demo's files to the user who ran it";
+        match self {
+            Self::Exchange(https::Error::Connect { .. } | https::Error::Timeout { .. }) => {
+                Some("is the plane up? the demo's: ./ops/up --detach; `holdfast doctor` looks further")
+            }
+            Self::Exchange(https::Error::Tls { .. }) => {
+                Some("is it this plane's CA? `holdfast doctor` shows names and dates of the certificate")
+            }
+            Self::Exchange(https::Error::TooLarge { .. }) => Some("ask for less: one namespace, one kind"),
+            Self::Exchange(https::Error::Url { .. }) => Some("an address is written as https://HOST:PORT"),
+            Self::Foreign { .. } => {
+                Some("is the address the operators' door of holdfast-gateway? `holdfast doctor` looks")
+            }
+            Self::Exec { .. } => {
+                Some("it is built and installed with holdfast; . .holdfast/env puts the demo's on the PATH")
+            }
+            Self::Ca(_) | Self::SecretFile(_) | Self::Read { .. } => match io_kind(self) {
+                Some(std::io::ErrorKind::PermissionDenied) => Some(OWNER),
+                Some(std::io::ErrorKind::NotFound) if !matches!(self, Self::Read { .. }) => {
+                    Some("the demo's files are made by ./ops/up, and named by . .holdfast/env")
+                }
+                Some(_) | None => None,
+            },
+            Self::Refused(_)
+            | Self::Exchange(https::Error::Header { .. } | https::Error::Exchange { .. })
+            | Self::Missing { .. }
+            | Self::Usage(_)
+            | Self::Tls(_)
+            | Self::Token(_)
+            | Self::Empty { .. }
+            | Self::TooMuch { .. }
+            | Self::Checkpoint { .. }
+            | Self::Forged { .. }
+            | Self::Form(_)
+            | Self::Yaml(_)
+            | Self::Print(_)
+            | Self::Runtime(_) => None,
+        }
+    }
+
     /// For people: what happened, every finding on a line of its own, and the request's id.
     pub(crate) fn to_text(&self) -> String {
-        let Self::Refused(problem) = self else { return format!("error: {}", chain(self)) };
+        let Self::Refused(problem) = self else {
+            let advice = self.advice().map(|advice| format!("\n  {advice}")).unwrap_or_default();
+            return format!("error: {}{advice}", chain(self));
+        };
         let mut text = String::new();
         // Writing into a string does not fail.
         let _written = refusal(&mut text, problem);
@@ -216,14 +273,32 @@ impl Error {
             "type": "urn:holdfast:problem:client",
             "title": "The command did not reach its end",
             "detail": chain(self),
+            "advice": self.advice(),
         });
         problem.to_string()
     }
 }
 
+/// The system's own word in a chain of causes, if there is one.
+fn io_kind(error: &(dyn std::error::Error + 'static)) -> Option<std::io::ErrorKind> {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if let Some(error) = error.downcast_ref::<std::io::Error>() {
+            return Some(error.kind());
+        }
+        cause = error.source();
+    }
+    None
+}
+
 fn refusal(text: &mut String, problem: &Problem) -> std::fmt::Result {
     write!(text, "error: {}", problem.detail)?;
     for finding in &problem.findings {
+        if finding.file.is_empty() && finding.message == problem.detail {
+            // It was just said; only the rule is new.
+            write!(text, " [{}]", finding.rule)?;
+            continue;
+        }
         text.push_str("\n  ");
         if !finding.file.is_empty() {
             text.push_str(&finding.file);
@@ -310,8 +385,34 @@ mod tests {
     }
 
     #[test]
+    fn what_was_just_said_is_not_said_again() {
+        let mut problem = Problem::new(ProblemType::InvalidRequest, "a service is written as 443/tcp");
+        problem.findings.push(Finding {
+            file: String::new(),
+            document: 0,
+            line: 0,
+            path: "service".to_owned(),
+            rule: "service".to_owned(),
+            message: "a service is written as 443/tcp".to_owned(),
+        });
+        let text = Error::Refused(Box::new(problem)).to_text();
+        assert_eq!(text, "error: a service is written as 443/tcp [service]");
+    }
+
+    #[test]
+    fn advice_is_given_where_it_can_be_known() {
+        let denied = std::io::Error::from(std::io::ErrorKind::PermissionDenied);
+        let read = Error::Read { path: "x".into(), source: denied };
+        assert!(read.to_text().contains("sudo"), "{}", read.to_text());
+        let gone = std::io::Error::from(std::io::ErrorKind::NotFound);
+        assert_eq!(Error::Read { path: "x".into(), source: gone }.advice(), None, "that it is not there says it all");
+        let secret = files::Error::Read { path: "t".into(), source: std::io::ErrorKind::NotFound.into() };
+        assert!(Error::SecretFile(secret).to_text().contains(".holdfast/env"));
+    }
+
+    #[test]
     fn every_finding_has_a_line_with_its_place_and_rule() {
-        let mut problem = Problem::new(ProblemType::DocumentsRefused, "the input has 1 fault(s)");
+        let mut problem = Problem::new(ProblemType::DocumentsRefused, "the input has 1 fault");
         problem.request_id = Some("r1".to_owned());
         problem.findings.push(Finding {
             file: "a.yaml".to_owned(),
@@ -324,7 +425,7 @@ mod tests {
         let text = Error::Refused(Box::new(problem)).to_text();
         assert_eq!(
             text,
-            "error: the input has 1 fault(s)\n  a.yaml:9: document 2: spec.ingress[0].from[0].cidr: `x` is no prefix \
+            "error: the input has 1 fault\n  a.yaml:9: document 2: spec.ingress[0].from[0].cidr: `x` is no prefix \
              [cidr]\n  request r1, urn:holdfast:problem:documents-refused (422)"
         );
     }

@@ -6,23 +6,24 @@
 mod api;
 mod args;
 mod command;
+mod describe;
 mod error;
+mod help;
 mod output;
+mod progress;
 mod span;
 mod text;
+mod words;
 
 use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
-use clap::Parser as _;
-
-use crate::args::Cli;
 use crate::error::{End, Error};
 use crate::output::Format;
 
 fn main() -> ExitCode {
     holdfast_identity::tls::install_crypto_provider();
-    let cli = match Cli::try_parse() {
+    let cli = match args::parse() {
         Ok(cli) => cli,
         Err(error) => {
             // With stderr gone there is nobody left to tell; the code still says it.

@@ -1,18 +1,21 @@
-//! Policies and hosts in words: what a table cannot hold.
+//! Policies in words: what a table cannot hold.
 
 use std::fmt::Write as _;
 
 use holdfast_api::policy::{PolicyChanges, Ranges, RuleView};
-use holdfast_api::status::{ComponentView, HostView};
+use holdfast_api::status::ComponentView;
 use holdfast_model::policy::Action;
 
-use crate::output::{labels, or_dash};
+use crate::output::or_dash;
+use crate::words;
 
+/// How many names of one set a line shows.
+const NAMES_SHOWN: usize = 8;
 /// How many ranges of one set a line shows.
 const RANGES_SHOWN: usize = 6;
 
 /// What changes, one line each: `+` comes, `-` goes, `~` becomes another.
-pub(crate) fn changes(changes: &PolicyChanges) -> Vec<String> {
+pub(crate) fn changes(changes: &PolicyChanges, wide: bool) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(mode) = changes.mode {
         lines.push(format!("~ mode {} -> {}", mode.from, mode.to));
@@ -21,17 +24,17 @@ pub(crate) fn changes(changes: &PolicyChanges) -> Vec<String> {
         let now = if isolation.isolated { "denied" } else { "open" };
         lines.push(format!("~ {}: what no rule allows is {now}", isolation.direction));
     }
-    lines.extend(changes.rules_removed.iter().map(|rule| format!("- {}", self::rule(rule))));
-    lines.extend(changes.rules_added.iter().map(|rule| format!("+ {}", self::rule(rule))));
+    lines.extend(changes.rules_removed.iter().map(|rule| format!("- {}", self::rule(rule, wide))));
+    lines.extend(changes.rules_added.iter().map(|rule| format!("+ {}", self::rule(rule, wide))));
     for peers in &changes.peers {
         for name in &peers.rules {
             let mut line = format!("~ {name}: peers");
             if peers.added.count > 0 {
                 // Writing into a string does not fail.
-                let _written = write!(line, " +{}", ranges(&peers.added));
+                let _written = write!(line, " +{}", ranges(&peers.added, wide));
             }
             if peers.removed.count > 0 {
-                let _written = write!(line, " -{}", ranges(&peers.removed));
+                let _written = write!(line, " -{}", ranges(&peers.removed, wide));
             }
             lines.push(line);
         }
@@ -39,7 +42,8 @@ pub(crate) fn changes(changes: &PolicyChanges) -> Vec<String> {
     lines
 }
 
-fn rule(rule: &RuleView) -> String {
+/// One rule, as `ingress allow tcp 443 with booking/web-1`.
+pub(crate) fn rule(rule: &RuleView, wide: bool) -> String {
     let action = match rule.action {
         Action::Allow => "allow",
         Action::Deny => "deny",
@@ -47,10 +51,10 @@ fn rule(rule: &RuleView) -> String {
     let mut text = format!("{} {action} {}", rule.direction, rule.service);
     let _written = match &rule.peers {
         None => write!(text, " with anybody"),
-        Some(peers) => write!(text, " with {}", ranges(peers)),
+        Some(peers) => write!(text, " with {}", ranges(peers, wide)),
     };
     if let Some(local) = &rule.local {
-        let _written = write!(text, " at {}", ranges(local));
+        let _written = write!(text, " at {}", ranges(local, true));
     }
     if rule.order != holdfast_model::intent::DEFAULT_ORDER {
         let _written = write!(text, " (order {})", rule.order);
@@ -61,12 +65,27 @@ fn rule(rule: &RuleView) -> String {
     text
 }
 
-fn ranges(ranges: &Ranges) -> String {
+/// The other end: names where they are known, and addresses for the rest, or for all of it.
+fn ranges(ranges: &Ranges, wide: bool) -> String {
     if ranges.count == 0 {
         return "nobody".to_owned();
     }
-    let shown: Vec<&str> = ranges.ranges.iter().take(RANGES_SHOWN).map(String::as_str).collect();
-    let more = ranges.count.saturating_sub(shown.len() as u64);
+    if ranges.names.is_empty() {
+        return listed(&ranges.ranges, ranges.count);
+    }
+    let names = words::some_of(&ranges.names, NAMES_SHOWN);
+    if wide {
+        return format!("{names} ({})", listed(&ranges.ranges, ranges.count));
+    }
+    // What is not listed is named by nobody.
+    let unlisted = ranges.count.saturating_sub(ranges.ranges.len() as u64);
+    let others = unlisted + ranges.unnamed.len() as u64;
+    if others == 0 { names } else { format!("{names}, {}", listed(&ranges.unnamed, others)) }
+}
+
+fn listed(ranges: &[String], count: u64) -> String {
+    let shown: Vec<&str> = ranges.iter().take(RANGES_SHOWN).map(String::as_str).collect();
+    let more = count.saturating_sub(shown.len() as u64);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     format!("{}{more}", shown.join(","))
 }
@@ -77,63 +96,6 @@ pub(crate) fn versions(component: &ComponentView) -> String {
     format!("{}/{}", version(&component.applied), version(&component.latest))
 }
 
-/// Everything that is known of a host.
-pub(crate) fn host(host: &HostView) -> String {
-    let mut lines = vec![
-        format!("Name:       {}/{}", host.namespace, host.name),
-        format!("Id:         {}", host.id),
-        format!("State:      {} ({})", host.state, host.sync.word()),
-        format!("Mode:       {}", host.mode),
-        format!("Labels:     {}", labels(&host.labels)),
-        format!("Addresses:  {}", if host.addresses.is_empty() { "-".to_owned() } else { host.addresses.join(", ") }),
-    ];
-    let ports: Vec<String> =
-        host.ports.iter().map(|port| format!("{}={}/{}", port.name, port.port, port.protocol)).collect();
-    lines.push(format!("Ports:      {}", if ports.is_empty() { "-".to_owned() } else { ports.join(", ") }));
-    lines.push(format!("Enrolled:   {}", host.enrolled_at));
-    lines.push(format!("Last seen:  {}", or_dash(host.last_seen_at.as_ref())));
-    match &host.session {
-        None => lines.push("Session:    none yet".to_owned()),
-        Some(session) => {
-            let open = match session.heard_ms_ago {
-                Some(ms) => format!("open, heard {ms} ms ago"),
-                None => "not open".to_owned(),
-            };
-            let (epoch, gateway, opened) = (session.session_epoch, &session.gateway, &session.opened_at);
-            lines.push(format!("Session:    {epoch} at {gateway} since {opened}, {open}"));
-            lines.push(format!("Agent:      {}", session.agent_version));
-        }
-    }
-    for component in &host.components {
-        lines.push(String::new());
-        lines.extend(component_lines(component));
-    }
-    lines.join("\n")
-}
-
-fn component_lines(component: &ComponentView) -> Vec<String> {
-    let mut lines =
-        vec![format!("{}: {}, applied/latest version {}", component.component, component.state, versions(component))];
-    if let Some(latest) = &component.latest {
-        lines.push(format!("  latest:    {} of revision {}", latest.digest, or_dash(component.latest_revision)));
-    }
-    if let Some(outcome) = &component.outcome {
-        let forged = if outcome.signature_valid { "" } else { "; ITS SIGNATURE IS NOT THE HOST'S" };
-        let (kind, version, reason, at) = (&outcome.kind, outcome.wanted.version, &outcome.reason, &outcome.at);
-        lines.push(format!("  last said: {kind} version {version} ({reason}) at {at}{forged}"));
-        if !outcome.detail.is_empty() {
-            lines.push(format!("             {}", outcome.detail));
-        }
-    }
-    for condition in &component.conditions {
-        let (kind, status, reason) = (&condition.kind, &condition.status, &condition.reason);
-        let message = if condition.message.is_empty() { String::new() } else { format!(": {}", condition.message) };
-        lines.push(format!("  {kind:<17} {status:<8} {reason}{message}"));
-    }
-    lines.push(format!("  snapshot:  last sent at {}", or_dash(component.last_snapshot_sent_at.as_ref())));
-    lines
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -142,7 +104,7 @@ mod tests {
 
     #[test]
     fn changes_are_one_line_each() {
-        let some = |count, first: &str| Ranges { count, ranges: vec![first.to_owned()] };
+        let some = |count, first: &str| Ranges { count, ranges: vec![first.to_owned()], ..Ranges::default() };
         let rule = |service: &str| RuleView {
             key: String::new(),
             direction: Direction::Ingress,
@@ -165,7 +127,7 @@ mod tests {
             ..PolicyChanges::default()
         };
         assert_eq!(
-            changes(&wanted),
+            changes(&wanted, false),
             [
                 "~ mode visibility -> enforced",
                 "- ingress allow udp 53 with anybody (order 5)",
@@ -173,5 +135,20 @@ mod tests {
                 "~ ingress allow tcp 22: peers +192.0.2.7 and 8 more",
             ]
         );
+    }
+
+    #[test]
+    fn peers_are_names_where_they_are_known_and_addresses_when_asked_for() {
+        let texts = |list: &[&str]| list.iter().map(|&text| text.to_owned()).collect::<Vec<_>>();
+        let named = Ranges {
+            count: 3,
+            ranges: texts(&["10.0.0.1-10.0.0.2", "192.0.2.0-192.0.2.255", "fd00::1"]),
+            names: texts(&["a/x", "a/y"]),
+            unnamed: texts(&["192.0.2.0-192.0.2.255"]),
+        };
+        assert_eq!(ranges(&named, false), "a/x, a/y, 192.0.2.0-192.0.2.255");
+        assert_eq!(ranges(&named, true), "a/x, a/y (10.0.0.1-10.0.0.2,192.0.2.0-192.0.2.255,fd00::1)");
+        assert_eq!(ranges(&Ranges { count: 9, ..named.clone() }, false), "a/x, a/y, 192.0.2.0-192.0.2.255 and 6 more");
+        assert_eq!(ranges(&Ranges::default(), false), "nobody");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use holdfast_api::object::{ApplyRequest, ApplyResponse, DeleteRequest, Source};
+use holdfast_api::object::{APPLY_BODY_BYTES_MAX, ApplyRequest, ApplyResponse, DeleteRequest, Source};
 use serde_json::{Value, json};
 
 use super::status;
@@ -10,13 +10,19 @@ use crate::api::{Api, escape, read_text};
 use crate::args::{Documents, Waiting};
 use crate::error::{End, Error};
 use crate::output::{Answer, Format, table, word};
+use crate::progress::Progress;
 
 /// Reads documents from files, folders and stdin; what is in them is the API's business.
 pub(super) fn request(documents: Documents) -> Result<ApplyRequest, Error> {
-    let mut sources = Vec::new();
+    let (mut sources, mut bytes) = (Vec::new(), 0_u64);
     for path in &documents.files {
         for file in files(path, documents.recursive)? {
             let name = if file == Path::new("-") { "stdin".to_owned() } else { file.display().to_string() };
+            // What cannot be sent is not read: the largest body is the API's.
+            bytes = bytes.saturating_add(std::fs::metadata(&file).map_or(0, |found| found.len()));
+            if bytes > APPLY_BODY_BYTES_MAX as u64 {
+                return Err(Error::TooMuch { path: file, bytes });
+            }
             sources.push(Source { name, text: read_text(&file)? });
         }
     }
@@ -66,7 +72,8 @@ pub(super) async fn apply(
     format: Format,
 ) -> Result<End, Error> {
     let request = ApplyRequest { expected_plan: plan, ..request(documents)? };
-    let response: ApplyResponse = api.post("/v1/apply", &request, Some(crate::api::LONG_TIMEOUT)).await?;
+    let applying = api.post("/v1/apply", &request, Some(crate::api::LONG_TIMEOUT));
+    let response: ApplyResponse = Progress::new(format).during("applying", Box::pin(applying)).await?;
     finish(api, response, waiting, format).await
 }
 
@@ -99,8 +106,16 @@ fn parts(object: &str) -> Result<(&str, &str, &str), Error> {
         [kind, name] if kind.eq_ignore_ascii_case("namespace") => Ok((kind, name, name)),
         [kind, name] => Ok((kind, "default", name)),
         [kind, namespace, name] => Ok((kind, namespace, name)),
-        _ => Err(Error::Usage(format!("`{object}` is no object: write Kind/namespace/name"))),
+        _ => {
+            let forms = "write Kind/namespace/name, as Policy/booking/web";
+            Err(Error::Usage(format!("`{object}` is no object: {forms}; of a host: holdfast describe host {object}")))
+        }
     }
+}
+
+/// Tells what is odd about documents that were taken all the same.
+pub(super) fn warn(warnings: &[String]) {
+    warnings.iter().for_each(|warning| word(&format!("warning: {warning}")));
 }
 
 async fn finish(api: &Api, response: ApplyResponse, waiting: Option<Waiting>, format: Format) -> Result<End, Error> {
@@ -111,6 +126,7 @@ async fn finish(api: &Api, response: ApplyResponse, waiting: Option<Waiting>, fo
         Some(operation) => word(&format!("revision {}, operation {operation}", response.revision)),
         None => word(&format!("nothing to change: revision {} has it", response.revision)),
     }
+    warn(&response.warnings);
     let mut value = json!(response);
     let Some(waiting) = waiting else {
         Answer { value: &value, names, text }.show(format)?;
@@ -119,11 +135,15 @@ async fn finish(api: &Api, response: ApplyResponse, waiting: Option<Waiting>, fo
     if !matches!(format, Format::Json | Format::Yaml) {
         // People see what was done before they wait.
         Answer { value: &value, names, text }.show(format)?;
-        let waited = status::waited(api, Some(response.revision), waiting).await?;
-        word(&status::words(&waited));
-        return Ok(status::end(&waited));
+        let waited = status::waited(api, Some(response.revision), waiting, format).await?;
+        word(&status::summary(&waited));
+        let end = status::end(&waited);
+        if end != End::Done {
+            status::tell_missing(api, &waited).await;
+        }
+        return Ok(end);
     }
-    let waited = status::waited(api, Some(response.revision), waiting).await?;
+    let waited = status::waited(api, Some(response.revision), waiting, format).await?;
     if let Value::Object(fields) = &mut value {
         fields.insert("status".to_owned(), json!(waited));
     }

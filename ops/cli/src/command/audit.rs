@@ -1,6 +1,8 @@
 //! `audit`: reading the log, and proving it here instead of believing whoever hands it out.
 
-use std::io::{BufRead as _, Write as _};
+mod tail;
+
+use std::io::BufRead as _;
 use std::path::{Path, PathBuf};
 
 use holdfast_api::audit::{Checkpoint, Head, Report, Verifier};
@@ -10,16 +12,24 @@ use serde_json::{Value, json};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use crate::api::{Api, escape, read_text};
+use crate::api::{Api, read_text};
 use crate::args::{Audit, Connection};
 use crate::error::{End, Error};
 use crate::output::{Answer, Format, line, word};
+use crate::progress::Progress;
 use crate::span::duration;
+use crate::words::count;
+
+/// How many entries are read before it is said how many there are.
+const TOLD_EVERY: u64 = 1_000;
 
 /// The audit log.
 pub(super) async fn run(connection: &Connection, command: Audit, format: Format) -> Result<End, Error> {
     match command {
-        Audit::Tail { since, from, follow } => tail(&Api::new(connection)?, since, from, follow).await,
+        Audit::Tail { lines, since, from, follow } => {
+            let since = since.map(|since| time_of(&since, OffsetDateTime::now_utc())).transpose()?;
+            tail::tail(&Api::new(connection)?, &tail::Asked { lines, since, from, follow }, format).await
+        }
         Audit::Checkpoint => {
             let checkpoint: Value = Api::new(connection)?.get("/v1/audit/checkpoint").await?;
             // One line whatever the form: it is a thing to keep.
@@ -31,31 +41,11 @@ pub(super) async fn run(connection: &Connection, command: Audit, format: Format)
             let verifier = Verifier::new(checkpoints);
             let report = match log {
                 Some(path) => verify_file(verifier, &path)?,
-                None => verify_served(verifier, &Api::new(connection)?).await?,
+                None => verify_served(verifier, &Api::new(connection)?, &Progress::new(format)).await?,
             };
             show(&report, format)
         }
     }
-}
-
-async fn tail(api: &Api, since: Option<String>, from: Option<u64>, follow: bool) -> Result<End, Error> {
-    let mut query = Vec::new();
-    if let Some(since) = since {
-        query.push(format!("since={}", escape(&time_of(&since, OffsetDateTime::now_utc())?)));
-    }
-    query.extend(from.map(|from| format!("from={from}")));
-    if follow {
-        query.push("follow=true".to_owned());
-    }
-    let mark = if query.is_empty() { "" } else { "?" };
-    let mut streaming = api.open(&format!("/v1/audit/entries{mark}{}", query.join("&"))).await?;
-    while let Some(bytes) = streaming.next_chunk().await? {
-        let mut stdout = std::io::stdout().lock();
-        stdout.write_all(&bytes)?;
-        // Whoever follows wants it now.
-        stdout.flush()?;
-    }
-    Ok(End::Done)
 }
 
 /// A time as the API takes it: as it was given, or so long ago.
@@ -145,11 +135,17 @@ fn verify_file(mut verifier: Verifier, path: &Path) -> Result<Report, Error> {
     Ok(verifier.finish())
 }
 
-async fn verify_served(mut verifier: Verifier, api: &Api) -> Result<Report, Error> {
-    let mut lines = Lines { streaming: api.open("/v1/audit/entries").await?, held: Vec::new(), at: 0 };
+async fn verify_served(mut verifier: Verifier, api: &Api, progress: &Progress) -> Result<Report, Error> {
+    let mut lines = Lines::open(api, "/v1/audit/entries").await?;
+    let mut read: u64 = 0;
     while let Some(line) = lines.next().await? {
         take(&mut verifier, &line);
+        read += 1;
+        if read.is_multiple_of(TOLD_EVERY) {
+            progress.say(&format!("{read} entries read"));
+        }
     }
+    progress.finish();
     Ok(verifier.finish())
 }
 
@@ -159,7 +155,7 @@ fn take(verifier: &mut Verifier, line: &[u8]) {
 }
 
 /// A body cut at its line ends.
-struct Lines {
+pub(super) struct Lines {
     streaming: Streaming,
     held: Vec<u8>,
     /// Where in `held` the next line begins.
@@ -167,7 +163,12 @@ struct Lines {
 }
 
 impl Lines {
-    async fn next(&mut self) -> Result<Option<Vec<u8>>, Error> {
+    pub(super) async fn open(api: &Api, path: &str) -> Result<Self, Error> {
+        Ok(Self { streaming: api.open(path).await?, held: Vec::new(), at: 0 })
+    }
+
+    /// The next line without its end; nothing when the body has ended. Dropping the future loses nothing.
+    pub(super) async fn next(&mut self) -> Result<Option<Vec<u8>>, Error> {
         loop {
             let rest = self.held.get(self.at..).unwrap_or_default();
             if let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
@@ -201,7 +202,8 @@ fn show(report: &Report, format: Format) -> Result<End, Error> {
     let names = report.faults.iter().map(|fault| fault.n.to_string()).collect();
     Answer { value: &value, names, text: lines.join("\n") }.show(format)?;
     if !ok {
-        word(&format!("{} fault(s): this is not the log that was written", report.faults.len()));
+        let faults = count(report.faults.len() as u64, "fault");
+        word(&format!("{faults}: this is not the log that was written"));
         return Ok(End::Failed);
     }
     Ok(End::Done)

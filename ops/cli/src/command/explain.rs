@@ -1,6 +1,6 @@
 //! `explain` and `diff`.
 
-use holdfast_api::explain::{DecisionView, EndView, ExplainView};
+use holdfast_api::explain::{DecisionView, EndView, ExplainView, FlowView};
 use holdfast_api::policy::DiffView;
 
 use crate::api::{Api, escape};
@@ -8,6 +8,8 @@ use crate::args::Explain;
 use crate::error::{End, Error};
 use crate::output::{Answer, Format, or_dash};
 use crate::text;
+use crate::words::{short_time, since};
+use time::OffsetDateTime;
 
 /// Shows why.
 pub(super) async fn explain(api: &Api, what: Explain, format: Format) -> Result<End, Error> {
@@ -24,17 +26,61 @@ fn words(view: &ExplainView) -> String {
         None => format!("{} {}", end.kind, end.name),
     };
     let mut lines = vec![format!("{}: {} -> {}, {}", view.verdict, end(&view.from), end(&view.to), view.service)];
+    let mut flows: Vec<(String, &FlowView)> = Vec::new();
     for flow in &view.flows {
+        let pair = format!("{} -> {}", flow.from, flow.to);
+        // Both families usually get one answer.
+        match flows.iter_mut().find(|(_, other)| same_answer(other, flow)) {
+            Some((pairs, _)) => *pairs = format!("{pairs}, {pair}"),
+            None => flows.push((pair, flow)),
+        }
+    }
+    for (pairs, flow) in &flows {
         let verdict = match (flow.allowed, flow.allowed_if_enforced) {
             (true, true) => "allowed",
             (true, false) => "allowed, but would be denied if both ends enforced",
             (false, true | false) => "denied",
         };
-        lines.push(format!("  {} -> {}: {verdict}", flow.from, flow.to));
+        lines.push(format!("  {pairs}: {verdict}"));
         lines.push(format!("    egress:  {}", decision(&flow.egress)));
         lines.push(format!("    ingress: {}", decision(&flow.ingress)));
+        if !flow.allowed_if_enforced {
+            lines.push("    to allow it:".to_owned());
+            let rule = |direction| format!("{direction} rule {} {}", toward(direction), other(view, direction));
+            lines.extend(remedy(&flow.egress, &rule("egress"), &view.from.name, &view.service));
+            lines.extend(remedy(&flow.ingress, &rule("ingress"), &view.to.name, &view.service));
+        }
     }
     lines.join("\n")
+}
+
+fn same_answer(one: &FlowView, two: &FlowView) -> bool {
+    (one.allowed, one.allowed_if_enforced, &one.egress, &one.ingress)
+        == (two.allowed, two.allowed_if_enforced, &two.egress, &two.ingress)
+}
+
+fn toward(direction: &str) -> &'static str {
+    if direction == "egress" { "to" } else { "from" }
+}
+
+fn other<'a>(view: &'a ExplainView, direction: &str) -> &'a str {
+    if direction == "egress" { &view.to.name } else { &view.from.name }
+}
+
+/// What would have to change at one end, if that end denies.
+fn remedy(decision: &DecisionView, rule: &str, subject: &str, service: &str) -> Option<String> {
+    if decision.allows {
+        return None;
+    }
+    Some(match (&decision.policy, &decision.rule) {
+        (Some(policy), Some(index)) => {
+            format!("      - {policy} {index} denies it: change it, or allow it in a rule with a lower order")
+        }
+        (Some(_) | None, _) => {
+            let policies = decision.isolated_by.join(" or ");
+            format!("      - an {rule} with {service} in {policies}, or in a policy of its own that selects {subject}")
+        }
+    })
 }
 
 fn decision(decision: &DecisionView) -> String {
@@ -49,7 +95,15 @@ pub(super) async fn diff(api: &Api, host: &str, format: Format) -> Result<End, E
     let view: DiffView = api.get(&format!("/v1/hosts/{}/diff", escape(host))).await?;
     let (applied, latest) = (or_dash(view.applied_version), view.latest_version);
     let mut lines = vec![format!("host {}: applied version {applied}, latest {latest}", view.name)];
-    lines.extend(text::changes(&view.changes));
+    let said = view.as_of.as_ref().map_or_else(
+        || "it never said what it holds".to_owned(),
+        |at| format!("as it said {} ({})", since(at, OffsetDateTime::now_utc()), short_time(at)),
+    );
+    lines.push(match view.online {
+        true => said,
+        false => format!("{said}; it is offline now, and may hold something else"),
+    });
+    lines.extend(text::changes(&view.changes, format.is_wide()));
     if view.changes.is_empty() {
         lines.push("no difference".to_owned());
     }

@@ -1,6 +1,7 @@
 //! `get` and `describe`.
 
 use holdfast_api::object::{ObjectView, Page};
+use holdfast_api::policy::HostPolicyView;
 use holdfast_api::status::HostView;
 use serde_json::Value;
 
@@ -8,9 +9,14 @@ use super::apply::object_path;
 use super::{operation, tokens};
 use crate::api::{Api, escape};
 use crate::args::{ApiToken, EnrolToken};
+use crate::describe::host_text;
 use crate::error::{End, Error};
 use crate::output::{Answer, Format, labels, line, or_dash, table, yaml};
-use crate::text;
+use crate::{text, words};
+use time::OffsetDateTime;
+
+/// How many governed hosts are named before it is said how many more there are.
+const GOVERNED_SHOWN: usize = 20;
 
 /// Lists or shows.
 pub(super) async fn get(
@@ -66,6 +72,7 @@ fn show_hosts<T: serde::Serialize>(value: &T, hosts: &[HostView], format: Format
         let policy = host.components.iter().find(|component| component.component.word() == "policy");
         policy.map_or_else(|| "-".to_owned(), text::versions)
     };
+    let now = OffsetDateTime::now_utc();
     let row = |host: &HostView| {
         let name = format!("{}/{}", host.namespace, host.name);
         [
@@ -74,7 +81,7 @@ fn show_hosts<T: serde::Serialize>(value: &T, hosts: &[HostView], format: Format
             host.state.to_string(),
             host.mode.to_string(),
             versions(host),
-            or_dash(host.last_seen_at.as_ref()),
+            words::last_seen(host, now),
         ]
     };
     let text = if format.is_wide() {
@@ -118,10 +125,16 @@ fn show_objects(page: &Page<Value>, format: Format) -> Result<End, Error> {
         // Documents that `apply -f -` takes as they are.
         return documents(&objects);
     }
-    let rows = objects.iter().map(|one| [one.kind.clone(), one.namespace.clone(), one.name.clone()]).collect();
+    let rows = objects.iter().map(row).collect();
     let names = objects.iter().map(|one| one.object.clone()).collect();
     Answer { value: page, names, text: table(["KIND", "NAMESPACE", "NAME"], rows) }.show(format)?;
     Ok(End::Done)
+}
+
+/// A Namespace is in none.
+fn row(object: &ObjectView) -> [String; 3] {
+    let namespace = if object.kind == "Namespace" { "-".to_owned() } else { object.namespace.clone() };
+    [object.kind.clone(), namespace, object.name.clone()]
 }
 
 fn documents(objects: &[ObjectView]) -> Result<End, Error> {
@@ -137,7 +150,7 @@ async fn one_object(api: &Api, path: &str, format: Format) -> Result<End, Error>
     if format == Format::Yaml {
         return documents(std::slice::from_ref(&object));
     }
-    let rows = vec![[object.kind.clone(), object.namespace.clone(), object.name.clone()]];
+    let rows = vec![row(&object)];
     let text = table(["KIND", "NAMESPACE", "NAME"], rows);
     Answer { value: &object, names: vec![object.object.clone()], text }.show(format)?;
     Ok(End::Done)
@@ -148,16 +161,37 @@ pub(super) async fn describe(api: &Api, what: &str, name: Option<&str>, format: 
     match (what, name) {
         ("host" | "hosts", Some(name)) => {
             let host: HostView = api.get(&format!("/v1/hosts/{}", escape(name))).await?;
+            let policy: HostPolicyView = api.get(&format!("/v1/hosts/{}/policy", escape(&host.id))).await?;
             let names = vec![format!("host/{}/{}", host.namespace, host.name)];
-            let text = text::host(&host);
-            Answer { value: &host, names, text }.show(format)?;
+            let text = host_text(&host, &policy, format.is_wide(), OffsetDateTime::now_utc());
+            // Programs get the host and its policy in one.
+            let mut value = serde_json::to_value(&host)?;
+            if let Value::Object(fields) = &mut value {
+                fields.insert("policy".to_owned(), serde_json::to_value(&policy)?);
+            }
+            Answer { value: &value, names, text }.show(format)?;
             Ok(End::Done)
         }
-        ("host" | "hosts", None) => Err(Error::Usage("which host? `holdfast describe host NAME`".to_owned())),
+        ("host" | "hosts", None) => {
+            Err(Error::Usage("which host? write: holdfast describe host NAMESPACE/NAME".to_owned()))
+        }
         (object, name) => {
             let object = name.map_or_else(|| object.to_owned(), |name| format!("{object}/{name}"));
             let object: ObjectView = api.get(&object_path(&object)?).await?;
-            let text = object.document.as_ref().map(yaml).transpose()?.unwrap_or_default();
+            let document = object.document.as_ref().map(yaml).transpose()?.unwrap_or_default();
+            let text = match &object.governs {
+                None => document,
+                Some(hosts) => {
+                    let shown = if format.is_wide() { usize::MAX } else { GOVERNED_SHOWN };
+                    let list =
+                        if hosts.is_empty() { String::new() } else { format!(": {}", words::some_of(hosts, shown)) };
+                    format!(
+                        "{} governs {}{list}\n\n{document}",
+                        object.object,
+                        words::count(hosts.len() as u64, "host")
+                    )
+                }
+            };
             Answer { value: &object, names: vec![object.object.clone()], text }.show(format)?;
             Ok(End::Done)
         }

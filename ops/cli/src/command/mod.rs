@@ -2,6 +2,7 @@
 
 mod apply;
 mod audit;
+mod doctor;
 mod explain;
 mod get;
 mod operation;
@@ -24,6 +25,7 @@ pub(crate) async fn run(cli: Cli) -> Result<End, Error> {
         Command::Lab { arguments } => programs::lab(&arguments),
         Command::Completion { shell } => programs::completion(shell),
         Command::Man { folder } => programs::man(folder.as_deref()),
+        Command::Doctor => doctor::doctor(&cli.connection, format).await,
         Command::Audit { command } => audit::run(&cli.connection, command, format).await,
         Command::Apply { documents, plan, wait, waiting } => {
             apply::apply(&api()?, documents, plan, wait.then_some(waiting), format).await

@@ -5,9 +5,7 @@ use std::io::Write as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 
-use clap::CommandFactory as _;
-
-use crate::args::Cli;
+use crate::args;
 use crate::error::{End, Error};
 use crate::output::word;
 
@@ -24,7 +22,7 @@ pub(super) fn lab(arguments: &[OsString]) -> Result<End, Error> {
 /// Prints the completions of a shell.
 pub(super) fn completion(shell: clap_complete::Shell) -> Result<End, Error> {
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "holdfast", &mut script);
+    clap_complete::generate(shell, &mut args::command(), "holdfast", &mut script);
     std::io::stdout().lock().write_all(&script)?;
     Ok(End::Done)
 }
@@ -32,11 +30,11 @@ pub(super) fn completion(shell: clap_complete::Shell) -> Result<End, Error> {
 /// Prints the manual page, or writes one for every command.
 pub(super) fn man(folder: Option<&Path>) -> Result<End, Error> {
     let Some(folder) = folder else {
-        clap_mangen::Man::new(Cli::command()).render(&mut std::io::stdout().lock())?;
+        clap_mangen::Man::new(args::command()).render(&mut std::io::stdout().lock())?;
         return Ok(End::Done);
     };
     std::fs::create_dir_all(folder)?;
-    clap_mangen::generate_to(Cli::command(), folder)?;
+    clap_mangen::generate_to(args::command(), folder)?;
     word(&format!("manual pages are in {}", folder.display()));
     Ok(End::Done)
 }

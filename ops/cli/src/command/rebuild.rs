@@ -5,10 +5,15 @@ use holdfast_api::rebuild::{DifferenceView, RebuildView};
 use crate::api::{Api, LONG_TIMEOUT};
 use crate::error::{End, Error};
 use crate::output::{Answer, Format, table, word};
+use crate::progress::Progress;
+use crate::words::count;
 
 /// Compares tables and events; a difference fails.
 pub(super) async fn check(api: &Api, format: Format) -> Result<End, Error> {
-    let view: RebuildView = api.post("/v1/rebuild/check", &serde_json::json!({}), Some(LONG_TIMEOUT)).await?;
+    let nothing = serde_json::json!({});
+    let comparing = api.post("/v1/rebuild/check", &nothing, Some(LONG_TIMEOUT));
+    let view: RebuildView =
+        Progress::new(format).during("comparing the tables with the events", Box::pin(comparing)).await?;
     let names = view.differences.iter().map(|one| format!("{} {} {}", one.table, one.key, one.column)).collect();
     let row = |one: &DifferenceView| {
         [one.table.clone(), one.key.clone(), one.column.clone(), one.expected.clone(), one.found.clone()]
@@ -22,6 +27,7 @@ pub(super) async fn check(api: &Api, format: Format) -> Result<End, Error> {
     if view.clean {
         return Ok(End::Done);
     }
-    word(&format!("{} difference(s): the tables are not what the events say", view.differences.len()));
+    let differences = count(view.differences.len() as u64, "difference");
+    word(&format!("{differences}: the tables are not what the events say"));
     Ok(End::Failed)
 }

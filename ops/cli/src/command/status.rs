@@ -1,20 +1,26 @@
 //! `status` and `wait`.
 
-use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
 
-use holdfast_api::status::{RevisionState, StatusView, WaitEnd, WaitFor};
-use indicatif::{ProgressBar, ProgressStyle};
+use holdfast_api::object::Page;
+use holdfast_api::status::{HostView, RevisionState, StatusView, WaitEnd, WaitFor};
+use time::OffsetDateTime;
 
 use crate::api::Api;
 use crate::args::{Goal, Waiting};
 use crate::error::{End, Error};
 use crate::output::{Answer, Format, line, table, word};
+use crate::progress::Progress;
+use crate::words;
 
-/// How long one request waits: far below what proxies on the way cut off.
-const REQUEST_WAIT: Duration = Duration::from_secs(20);
+/// How long one request waits: as often somebody who watches is told how far it is.
+const REQUEST_WAIT: Duration = Duration::from_secs(5);
 /// The pause before an API that is away is asked again.
 const RETRY: Duration = Duration::from_secs(1);
+/// How many hosts that keep a wait from its goal are named.
+const TROUBLED_SHOWN: usize = 5;
+/// How many are read to name those: the list begins with those in trouble, and has more than one kind of it.
+const TROUBLED_READ: usize = 20;
 /// How often a watched status is read.
 const WATCH: Duration = Duration::from_secs(1);
 
@@ -29,9 +35,9 @@ fn answer(status: &StatusView) -> Answer<'_, StatusView> {
 }
 
 /// One line for people.
-pub(super) fn words(status: &StatusView) -> String {
+pub(super) fn summary(status: &StatusView) -> String {
     let hosts = status.hosts;
-    let mut parts = vec![format!("{} of {} hosts converged", hosts.converged, hosts.total)];
+    let mut parts = vec![format!("{} of {} converged", hosts.converged, words::count(hosts.total, "host"))];
     let others = [
         (hosts.degraded, "degraded"),
         (hosts.progressing, "progressing"),
@@ -69,7 +75,7 @@ pub(super) async fn watch(api: &Api, revision: Option<u64>, format: Format) -> R
                         line("---")?;
                         answer(&status).show(format)?;
                     }
-                    Format::Table | Format::Wide => line(&words(&status))?,
+                    Format::Table | Format::Wide => line(&summary(&status))?,
                     Format::Name => line(status.state.word())?,
                 }
                 last = Some(status);
@@ -84,19 +90,29 @@ pub(super) async fn watch(api: &Api, revision: Option<u64>, format: Format) -> R
 
 /// Waits and shows what came of it.
 pub(super) async fn wait(api: &Api, revision: Option<u64>, waiting: Waiting, format: Format) -> Result<End, Error> {
-    let status = waited(api, revision, waiting).await?;
+    let status = waited(api, revision, waiting, format).await?;
     answer(&status).show(format)?;
-    Ok(end(&status))
+    let end = end(&status);
+    if end != End::Done && !matches!(format, Format::Json | Format::Yaml) {
+        word(&summary(&status));
+        tell_missing(api, &status).await;
+    }
+    Ok(end)
 }
 
 /// Waits until the goal is reached, a host failed, or the time is over. An API that is away for a while is asked again.
-pub(super) async fn waited(api: &Api, revision: Option<u64>, waiting: Waiting) -> Result<StatusView, Error> {
+pub(super) async fn waited(
+    api: &Api,
+    revision: Option<u64>,
+    waiting: Waiting,
+    format: Format,
+) -> Result<StatusView, Error> {
     let goal = match waiting.goal {
         Goal::Applied => WaitFor::Applied,
         Goal::Converged => WaitFor::Converged,
     };
     let deadline = Instant::now() + waiting.timeout;
-    let progress = Progress::new();
+    let progress = Progress::new(format);
     // The first answer names the revision: one that comes later is not waited for.
     let mut revision = revision;
     loop {
@@ -105,7 +121,7 @@ pub(super) async fn waited(api: &Api, revision: Option<u64>, waiting: Waiting) -
         let answered: Result<StatusView, Error> = api.get_waiting(&path(revision, Some((once, goal))), once).await;
         match answered {
             Ok(status) => {
-                progress.show(&status);
+                progress.say(&format!("waiting: {}", summary(&status)));
                 let is_over = matches!(status.wait, Some(WaitEnd::Reached | WaitEnd::Failed)) || left <= once;
                 if is_over {
                     progress.finish();
@@ -114,7 +130,7 @@ pub(super) async fn waited(api: &Api, revision: Option<u64>, waiting: Waiting) -
                 revision = Some(status.revision);
             }
             Err(error) if error.is_passing() && left > RETRY => {
-                progress.say(&error.to_text());
+                progress.warn(&error.to_text());
                 tokio::time::sleep(RETRY).await;
             }
             Err(error) => {
@@ -142,42 +158,23 @@ pub(super) fn end(status: &StatusView) -> End {
     }
 }
 
-/// A bar on a terminal, nothing elsewhere.
-struct Progress(Option<ProgressBar>);
-
-impl Progress {
-    fn new() -> Self {
-        if !std::io::stderr().is_terminal() {
-            return Self(None);
-        }
-        let bar = ProgressBar::new(0);
-        if let Ok(style) = ProgressStyle::with_template("{spinner} [{bar:30}] {pos}/{len} hosts {msg} ({elapsed})") {
-            bar.set_style(style.progress_chars("=> "));
-        }
-        bar.enable_steady_tick(Duration::from_millis(200));
-        Self(Some(bar))
-    }
-
-    fn show(&self, status: &StatusView) {
-        if let Some(bar) = &self.0 {
-            bar.set_length(status.hosts.total);
-            bar.set_position(status.hosts.converged + status.hosts.degraded);
-            bar.set_message(format!("revision {} {}", status.revision, status.state.word()));
-        }
-    }
-
-    fn say(&self, text: &str) {
-        match &self.0 {
-            Some(bar) => bar.set_message(text.lines().next().unwrap_or_default().to_owned()),
-            None => word(text),
-        }
-    }
-
-    fn finish(&self) {
-        if let Some(bar) = &self.0 {
-            bar.finish_and_clear();
-        }
-    }
+/// Says which hosts keep a wait from its goal, and how to ask further. That nothing can be said of them is no failure of the wait.
+pub(super) async fn tell_missing(api: &Api, status: &StatusView) {
+    let path = format!("/v1/hosts?limit={TROUBLED_READ}");
+    let Ok(page) = api.get::<Page<HostView>>(&path).await else { return };
+    let now = OffsetDateTime::now_utc();
+    let is_missing = |host: &&HostView| host.state != holdfast_model::status::State::Converged;
+    let one = |host: &HostView| {
+        let seen = words::last_seen(host, now);
+        format!("{}/{} ({}, last seen {seen})", host.namespace, host.name, host.sync.word())
+    };
+    let mut missing: Vec<String> = page.items.iter().filter(is_missing).map(one).collect();
+    let Some(first) = page.items.iter().find(is_missing) else { return };
+    let more = status.hosts.total.saturating_sub(status.hosts.converged).saturating_sub(TROUBLED_SHOWN as u64);
+    missing.truncate(TROUBLED_SHOWN);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    word(&format!("not converged: {}{more}", missing.join(", ")));
+    word(&format!("ask: holdfast describe host {}/{}, holdfast get hosts", first.namespace, first.name));
 }
 
 #[cfg(test)]
@@ -203,11 +200,11 @@ mod tests {
 
     #[test]
     fn the_words_name_what_is_not_converged() {
-        let text = words(&mk_status(RevisionState::Failed, None));
+        let text = summary(&mk_status(RevisionState::Failed, None));
         assert_eq!(text, "revision 7 is failed: 1 of 3 hosts converged, 2 failed");
         assert_eq!(
             path(Some(7), Some((REQUEST_WAIT, WaitFor::Applied))),
-            "/v1/status?revision=7&wait=20000ms&for=applied"
+            "/v1/status?revision=7&wait=5000ms&for=applied"
         );
     }
 }

@@ -9,6 +9,7 @@ use crate::api::{Api, escape};
 use crate::args::{ApiToken, EnrolToken};
 use crate::error::{End, Error};
 use crate::output::{Answer, Format, labels, or_dash, table, word};
+use crate::words::{count, short_time};
 
 /// Enrolment tokens.
 pub(super) async fn enrol(api: &Api, command: EnrolToken, format: Format) -> Result<End, Error> {
@@ -27,7 +28,11 @@ pub(super) async fn enrol(api: &Api, command: EnrolToken, format: Format) -> Res
             };
             let created: CreatedEnrolToken = api.post("/v1/enrol-tokens", &wanted, None).await?;
             let (id, uses, until) = (&created.token.id, created.token.uses_max, &created.token.expires_at);
-            word(&format!("{id}: good for {uses} host(s) until {until}; it is shown this once"));
+            word(&format!(
+                "{id}: good for {} until {}; it is shown this once",
+                count(uses.into(), "host"),
+                short_time(until)
+            ));
             let text = created.secret.clone();
             Answer { value: &created, names: vec![created.token.id.clone()], text }.show(format)?;
             Ok(End::Done)

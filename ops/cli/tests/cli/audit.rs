@@ -24,7 +24,7 @@ use crate::plane::Plane;
 async fn a_log_is_proven_against_a_checkpoint_and_every_change_is_named() {
     let (lines, head) = mk_log(20);
     let plane = Plane::start_with(Some(serve(lines.join("")).await)).await;
-    let tail = plane.run(&["audit", "tail", "--from", "18"]).await.ended(0);
+    let tail = plane.run(&["audit", "tail", "--from", "18", "-o", "json"]).await.ended(0);
     assert_eq!(tail, lines.concat(), "passed through byte for byte");
 
     let unproven = plane.run(&["audit", "verify"]).await.ended(0);
@@ -64,6 +64,27 @@ async fn a_log_is_proven_against_a_checkpoint_and_every_change_is_named() {
 }
 
 #[tokio::test]
+async fn the_end_of_the_log_is_a_table_with_names_unless_more_or_json_is_asked_for() {
+    let mut chain = Chain::after(Head::ORIGIN);
+    let event = |n: u64| {
+        format!(
+            r#"{{"authorityepoch":"1","sequence":"{n}","type":"dev.holdfast.intent.object.put","actor":"renderer","subject":"ob_{n}","time":"2026-01-02T03:04:05.678Z","data":{{"revision":{n},"namespace":"booking","name":"web-{n}","content":{{"inline":{{"kind":"Host"}}}}}}}}"#
+        )
+    };
+    let lines: Vec<String> = (1..=30).map(|n| chain.append(&event(n)).expect("an event").to_line() + "\n").collect();
+    let plane = Plane::start_with(Some(serve(lines.concat()).await)).await;
+    let table = plane.run(&["audit", "tail"]).await.ended(0);
+    let shown: Vec<&str> = table.lines().collect();
+    assert_eq!(shown.len(), 21, "{table}");
+    assert_eq!(shown[0].split_whitespace().collect::<Vec<_>>(), ["TIME", "ACTOR", "EVENT", "SUBJECT"]);
+    assert_eq!(shown[20], "2026-01-02 03:04:05  renderer  intent.object.put  Host/booking/web-30 revision 30");
+    assert_eq!(plane.run(&["audit", "tail", "-n", "3"]).await.ended(0).lines().count(), 4);
+    assert_eq!(plane.run(&["audit", "tail", "--from", "1"]).await.ended(0).lines().count(), 31);
+    let json = plane.run(&["audit", "tail", "-n", "2", "-o", "json"]).await.ended(0);
+    assert_eq!(json, lines[28..].concat(), "as they are kept");
+}
+
+#[tokio::test]
 async fn without_an_audit_service_the_api_says_so() {
     let plane = Plane::start().await;
     let refused = plane.run(&["audit", "verify", "-o", "json"]).await;
@@ -88,7 +109,12 @@ fn mk_checkpoint(key: &SigningKey, head: Head) -> Checkpoint {
 }
 
 /// A stand-in for the audit service that knows its callers by certificate, as the real one does.
-async fn serve(log: String) -> AuditDoor {
+pub(crate) async fn serve(log: String) -> AuditDoor {
+    serve_with(log, true).await
+}
+
+/// The same, reading the event stream or not.
+pub(crate) async fn serve_with(log: String, reading: bool) -> AuditDoor {
     install_crypto_provider();
     let now = OffsetDateTime::now_utc();
     let ca = Ca::create(TEST_AUTHORITY, now).expect("a CA");
@@ -98,8 +124,13 @@ async fn serve(log: String) -> AuditDoor {
     let client = ca.issue_client("holdfast_gateway_operators", now).expect("issues");
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("listens");
     let base = format!("https://{}", listener.local_addr().expect("an address"));
+    let head = log.lines().count();
+    let status = format!(
+        r#"{{"head":{{"n":{head},"hash":"00"}},"place":{{"authority_epoch":1,"seq":1}},"missing":null,"reading":{reading}}}"#
+    );
     let entries = move |RawQuery(_): RawQuery| async move { ([("content-type", "application/x-ndjson")], log) };
-    let router = Router::new().route("/v1/audit/entries", get(entries));
+    let router =
+        Router::new().route("/v1/audit/entries", get(entries)).route("/v1/audit/status", get(async move || status));
     #[expect(clippy::disallowed_methods, reason = "it ends with the test's runtime")]
     tokio::spawn(serve_https(listener, tls, router, DoorLimits::default(), CancellationToken::new()));
     AuditDoor::new(Client::new(mutual(&client, &roots).expect("a configuration")), &base)

@@ -21,6 +21,8 @@ async fn tables_and_words_are_those_of_the_committed_files() {
     check("get-policy", &plane.run(&["get", "Policy/default/db", "-o", "yaml"]).await.ended(0));
     check("explain-allowed", &plane.run(&["explain", "flow", "web-1", "db-1", "5432/tcp"]).await.ended(0));
     check("explain-denied", &plane.run(&["explain", "flow", "198.51.100.9", "10.0.0.1", "22/tcp"]).await.ended(0));
+    check("describe-policy", &plane.run(&["describe", "Policy/default/db"]).await.ended(0));
+    check("describe-host-proven", &plane.run(&["describe", "host", "db-1"]).await.ended(0));
     check("diff-none", &plane.run(&["diff", "db-1"]).await.ended(0));
 
     plane.file("other.yaml", &crate::intent::POLICIES.replace("tcp: 5432", "tcp: 5433"));
@@ -30,6 +32,7 @@ async fn tables_and_words_are_those_of_the_committed_files() {
     check("diff", &plane.run(&["diff", "default/db-1"]).await.ended(0));
     plane.says("db-1", OutcomeKind::Failed).await;
     check("describe-host", &plane.run(&["describe", "host", "db-1"]).await.ended(0));
+    check("describe-host-wide", &plane.run(&["describe", "host", "db-1", "-o", "wide"]).await.ended(0));
     assert_eq!(plane.run(&["explain", "flow", "nobody", "db-1", "22/tcp"]).await.code, 3);
     assert_eq!(plane.run(&["explain", "flow", "web-1", "db-1", "tcp"]).await.code, 1);
 }
@@ -59,12 +62,22 @@ fn masked(text: &str) -> String {
         }
     };
     let line = |line: &str| {
-        let words: Vec<String> = line.split(' ').map(word).collect();
-        let words = words.join(" ");
-        match words.split_once("heard ") {
-            Some((before, _)) => format!("{before}heard AGE ms ago"),
-            None => words,
+        let mut words: Vec<String> = line.split(' ').map(word).collect();
+        // An age is a number, a unit and `ago`; a time for people is a date in brackets and what ends them.
+        let is_age: Vec<bool> =
+            words.windows(3).map(|three| three[0].parse::<u64>().is_ok() && three[2].starts_with("ago")).collect();
+        let is_date = |word: &str| word.len() == 11 && word.starts_with("(2") && word.matches('-').count() == 2;
+        let after_date: Vec<bool> = words.iter().map(|word| is_date(word)).collect();
+        for (at, word) in words.iter_mut().enumerate() {
+            if is_age.get(at) == Some(&true) {
+                "N".clone_into(word);
+            } else if after_date[at] {
+                "(DATE".clone_into(word);
+            } else if at > 0 && after_date[at - 1] {
+                "TIME)".clone_into(word);
+            }
         }
+        words.join(" ")
     };
     text.lines().map(|one| line(one) + "\n").collect()
 }

@@ -146,8 +146,8 @@ async fn a_plan_shows_each_host_writes_nothing_and_can_be_demanded() {
     let text = plan.ended(2);
     for part in [
         "Policy/default/db created",
-        "host default/db-1\n  ~ mode visibility -> enforced\n  ~ ingress: what no rule allows is denied\n  + ingress allow tcp 5432 with 10.0.0.2",
-        "2 host(s) would change, 0 would not",
+        "host default/db-1\n  ~ mode visibility -> enforced\n  ~ ingress: what no rule allows is denied\n  + ingress allow tcp 5432 with default/web-1",
+        "2 hosts would change, 0 would not",
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }

@@ -3,6 +3,8 @@
 
 mod audit;
 mod commands;
+mod doctor;
+mod first_look;
 mod golden;
 mod intent;
 mod plane;

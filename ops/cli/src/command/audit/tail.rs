@@ -1,0 +1,248 @@
+//! `audit tail`: the end of the log, as a table for people and as it is kept for programs.
+//!
+//! - Names stand for ids where the token may read them; what has no name keeps its id.
+//! - `-o json` passes entries on byte for byte, one a line: what comes out can be verified.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+
+use holdfast_api::status::HostView;
+use holdfast_api::token::ApiTokenView;
+use serde_json::Value;
+
+use super::Lines;
+use crate::api::{Api, escape};
+use crate::error::{End, Error};
+use crate::output::{Format, line, table, yaml};
+use crate::words::short_time;
+
+/// How many entries are shown if nothing else is asked for.
+const LINES_DEFAULT: u64 = 20;
+/// The widths of columns in which what comes later is put.
+const FOLLOWED_WIDTHS: [usize; 3] = [19, 22, 26];
+
+/// Which entries are wanted.
+pub(in super::super) struct Asked {
+    pub(in super::super) lines: Option<u64>,
+    pub(in super::super) since: Option<String>,
+    pub(in super::super) from: Option<u64>,
+    pub(in super::super) follow: bool,
+}
+
+impl Asked {
+    /// How many of those that are there already; all of them if absent.
+    const fn last(&self) -> Option<u64> {
+        match (self.lines, &self.since, self.from) {
+            (Some(lines), ..) => Some(lines),
+            (None, None, None) => Some(LINES_DEFAULT),
+            (None, Some(_), _) | (None, None, Some(_)) => None,
+        }
+    }
+
+    /// The path of the entries; the service keeps the end of the log, and says where it is.
+    async fn path(&self, api: &Api) -> Result<String, Error> {
+        let mut query = Vec::new();
+        if let Some(since) = &self.since {
+            query.push(format!("since={}", escape(since)));
+        }
+        let from = match (self.from, self.last()) {
+            (Some(from), _) => Some(from),
+            (None, Some(last)) if self.since.is_none() => {
+                let status: Value = api.get("/v1/audit/status").await?;
+                let head = status.pointer("/head/n").and_then(Value::as_u64).unwrap_or_default();
+                Some(head.saturating_sub(last).saturating_add(1))
+            }
+            (None, _) => None,
+        };
+        query.extend(from.map(|from| format!("from={from}")));
+        if self.follow {
+            query.push("follow=true".to_owned());
+        }
+        let mark = if query.is_empty() { "" } else { "?" };
+        Ok(format!("/v1/audit/entries{mark}{}", query.join("&")))
+    }
+}
+
+/// Shows entries.
+pub(in super::super) async fn tail(api: &Api, asked: &Asked, format: Format) -> Result<End, Error> {
+    let mut lines = Lines::open(api, &asked.path(api).await?).await?;
+    match format {
+        Format::Json if asked.follow || asked.last().is_none() => {
+            while let Some(bytes) = lines.next().await? {
+                pass(&bytes)?;
+            }
+        }
+        Format::Json => last_of(&mut lines, asked).await?.iter().try_for_each(|bytes| pass(bytes))?,
+        Format::Yaml | Format::Name | Format::Table | Format::Wide if asked.follow => {
+            let mut names = Names::load(api).await;
+            while let Some(bytes) = lines.next().await? {
+                let entry = Row::of(&bytes, &names);
+                if entry.has_unknown_host {
+                    // It may have enrolled just now.
+                    names = Names::load(api).await;
+                }
+                show_one(&bytes, &Row::of(&bytes, &names), format)?;
+            }
+        }
+        Format::Yaml | Format::Name => {
+            let names = Names::load(api).await;
+            for bytes in last_of(&mut lines, asked).await? {
+                show_one(&bytes, &Row::of(&bytes, &names), format)?;
+            }
+        }
+        Format::Table | Format::Wide => {
+            let entries = last_of(&mut lines, asked).await?;
+            let names = Names::load(api).await;
+            let rows = entries.iter().map(|bytes| Row::of(bytes, &names).cells).collect();
+            line(&table(["TIME", "ACTOR", "EVENT", "SUBJECT"], rows))?;
+        }
+    }
+    Ok(End::Done)
+}
+
+/// Those that are wanted of those that are there, in memory no more than that.
+async fn last_of(lines: &mut Lines, asked: &Asked) -> Result<Vec<Vec<u8>>, Error> {
+    let last = asked.last().map_or(usize::MAX, |last| usize::try_from(last).unwrap_or(usize::MAX));
+    let mut held = std::collections::VecDeque::new();
+    while let Some(bytes) = lines.next().await? {
+        held.push_back(bytes);
+        if held.len() > last {
+            held.pop_front();
+        }
+    }
+    Ok(held.into())
+}
+
+fn pass(bytes: &[u8]) -> Result<(), Error> {
+    let mut stdout = std::io::stdout().lock();
+    stdout.write_all(bytes)?;
+    stdout.write_all(b"\n")?;
+    // Whoever follows wants it now.
+    Ok(stdout.flush()?)
+}
+
+fn show_one(bytes: &[u8], row: &Row, format: Format) -> Result<(), Error> {
+    match format {
+        Format::Json => pass(bytes),
+        Format::Yaml => {
+            line("---")?;
+            line(yaml(&serde_json::from_slice::<Value>(bytes)?)?.trim_end())
+        }
+        Format::Name => line(&row.id),
+        Format::Table | Format::Wide => {
+            let [time, actor, event, subject] = &row.cells;
+            let [first, second, third] = FOLLOWED_WIDTHS;
+            line(&format!("{time:<first$}  {actor:<second$}  {event:<third$}  {subject}"))
+        }
+    }
+}
+
+/// What ids are called.
+#[derive(Default)]
+struct Names(BTreeMap<String, String>);
+
+impl Names {
+    /// As far as the token may read: an auditor sees hosts, and not the tokens of others.
+    async fn load(api: &Api) -> Self {
+        let mut names = BTreeMap::new();
+        if let Ok(page) = api.get_all("/v1/hosts").await {
+            let hosts = page.items.into_iter().filter_map(|item| serde_json::from_value::<HostView>(item).ok());
+            names.extend(hosts.map(|host| (host.id, format!("{}/{}", host.namespace, host.name))));
+        }
+        if let Ok(tokens) = api.get::<Vec<ApiTokenView>>("/v1/api-tokens").await {
+            names.extend(tokens.into_iter().map(|token| (token.id, token.name)));
+        }
+        Self(names)
+    }
+
+    fn of(&self, id: &str) -> String {
+        self.0.get(id).cloned().unwrap_or_else(|| id.to_owned())
+    }
+}
+
+/// One entry for people.
+#[derive(Debug)]
+struct Row {
+    id: String,
+    cells: [String; 4],
+    has_unknown_host: bool,
+}
+
+impl Row {
+    /// What cannot be read is shown as it is: `audit verify` says what is wrong with it.
+    fn of(bytes: &[u8], names: &Names) -> Self {
+        let entry: Value = serde_json::from_slice(bytes).unwrap_or_default();
+        let text = |path: &str| entry.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let actor = text("/event/actor");
+        let actor = match actor.split_once(':') {
+            Some(("host" | "operator", id)) => names.of(id),
+            Some(_) | None => actor,
+        };
+        let kind = text("/event/type");
+        let kind = kind.strip_prefix("dev.holdfast.").unwrap_or(&kind).to_owned();
+        let subject = text("/event/subject");
+        let about = about(&subject, entry.pointer("/event/data").unwrap_or(&Value::Null), names);
+        let has_unknown_host = about.starts_with("ho_") || actor.starts_with("ho_");
+        Self { id: text("/event/id"), cells: [short_time(&text("/event/time")), actor, kind, about], has_unknown_host }
+    }
+}
+
+/// Where the kind of an authored object is: in what went out of force, in what came into it, and where that is too large for an event.
+const KINDS: [&str; 3] = ["/kind", "/content/inline/kind", "/content/artifact/kind"];
+
+/// What an event is about: names, and the few fields that say most.
+fn about(subject: &str, data: &Value, names: &Names) -> String {
+    let text = |path: &str| match data.pointer(path) {
+        Some(Value::String(text)) => Some(text.clone()),
+        Some(Value::Number(number)) => Some(number.to_string()),
+        Some(Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_)) | None => None,
+    };
+    let name = match (text("/namespace"), text("/name")) {
+        (Some(namespace), Some(name)) => {
+            let kind = KINDS.iter().find_map(|path| text(path)).map(|kind| format!("{kind}/")).unwrap_or_default();
+            format!("{kind}{namespace}/{name}")
+        }
+        (None, Some(name)) => name,
+        (Some(_) | None, None) if subject == "fleet" => String::new(),
+        (Some(_) | None, None) => names.of(subject),
+    };
+    let word = |name: &str, path: &str| text(path).map(|value| format!("{name}{value}"));
+    let said = [
+        word("", "/verb"),
+        word("", "/state"),
+        word("", "/component"),
+        word("version ", "/wanted/version").or_else(|| word("version ", "/stamp/version")),
+        word("", "/reason"),
+        word("revision ", "/revision"),
+        word("held by ", "/holder"),
+        word("", "/role"),
+    ];
+    let kind = if data.get("wanted").is_some() { text("/kind") } else { None };
+    let parts: Vec<String> =
+        [name].into_iter().chain(kind).chain(said.into_iter().flatten()).filter(|one| !one.is_empty()).collect();
+    parts.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_is_told_by_names_and_the_fields_that_say_most() {
+        let names =
+            Names([("ho_1".to_owned(), "booking/web-1".to_owned()), ("at_1".to_owned(), "admin".to_owned())].into());
+        let row = |event: &str| Row::of(format!(r#"{{"event":{event}}}"#).as_bytes(), &names).cells;
+        let put = r#"{"actor":"operator:at_1","type":"dev.holdfast.intent.object.put","subject":"ob_1","time":"2026-01-02T03:04:05.6Z",
+            "data":{"namespace":"booking","name":"web","revision":7,"content":{"inline":{"kind":"Policy"}}}}"#;
+        assert_eq!(row(put), ["2026-01-02 03:04:05", "admin", "intent.object.put", "Policy/booking/web revision 7"]);
+        let outcome = r#"{"actor":"host:ho_1","type":"dev.holdfast.outcome.recorded","subject":"ho_1","time":"2026-01-02T03:04:05Z",
+            "data":{"host":"ho_1","kind":"applied","component":"policy","wanted":{"version":4},"reason":"done"}}"#;
+        assert_eq!(
+            row(outcome)[1..],
+            ["booking/web-1", "outcome.recorded", "booking/web-1 applied policy version 4 done"]
+        );
+        let unknown = Row::of(br#"{"event":{"actor":"host:ho_9","subject":"ho_9"}}"#, &names);
+        assert!(unknown.has_unknown_host, "{unknown:?}");
+        assert_eq!(Row::of(b"no entry", &names).cells, ["", "", "", ""]);
+    }
+}

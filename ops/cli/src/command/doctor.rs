@@ -1,0 +1,363 @@
+//! `doctor`: one screen that says what is wrong and what to do.
+//!
+//! - Checks depend on each other: after the first that leads nowhere the rest is not looked at, and that is said.
+//! - What only the API can know it says itself; nothing is concluded here from its parts.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use holdfast_api::plane::PlaneView;
+use holdfast_api::status::{RevisionState, StatusView};
+use holdfast_identity::https::{self, Client, Response};
+use holdfast_identity::{ShownCertificate, TrustRoots, tls};
+use hyper::header::DATE;
+use serde::Serialize;
+use time::format_description::well_known::{Rfc2822, Rfc3339};
+use time::{Duration, OffsetDateTime};
+
+use super::status::summary;
+use crate::api::{Api, token};
+use crate::args::Connection;
+use crate::error::{End, Error};
+use crate::output::{Answer, Format, word};
+use crate::words::{count, short_time};
+
+/// How far two clocks may be apart: a new certificate is five minutes old when it is made, and tokens end by the minute.
+const SKEW_MAX: Duration = Duration::seconds(60);
+/// A certificate that ends sooner was not renewed when it should have been.
+const RENEWAL: Duration = Duration::hours(1);
+
+/// One thing that was looked at.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+struct Check {
+    name: String,
+    ok: bool,
+    detail: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    remedy: Option<String>,
+}
+
+/// Everything that was looked at, in order.
+#[derive(Default)]
+struct Checks(Vec<Check>);
+
+impl Checks {
+    fn well(&mut self, name: &str, detail: impl Into<String>) {
+        self.0.push(Check { name: name.to_owned(), ok: true, detail: detail.into(), remedy: None });
+    }
+
+    fn unwell(&mut self, name: &str, detail: impl Into<String>, remedy: impl Into<String>) {
+        let remedy = Some(remedy.into());
+        self.0.push(Check { name: name.to_owned(), ok: false, detail: detail.into(), remedy });
+    }
+
+    fn error(&mut self, name: &str, error: &Error, remedy: &str) {
+        let text = error.to_text();
+        let text = text.strip_prefix("error: ").unwrap_or(&text).lines().next().unwrap_or_default().to_owned();
+        self.unwell(name, text, error.advice().unwrap_or(remedy));
+    }
+}
+
+/// Looks at everything.
+pub(super) async fn doctor(connection: &Connection, format: Format) -> Result<End, Error> {
+    let mut checks = Checks::default();
+    let reached_end = look(connection, &mut checks).await.is_some();
+    let troubles = checks.0.iter().filter(|check| !check.ok).count() as u64;
+    let value = serde_json::json!({ "ok": troubles == 0, "complete": reached_end, "checks": checks.0 });
+    let names = checks.0.iter().filter(|check| !check.ok).map(|check| check.name.clone()).collect();
+    Answer { value: &value, names, text: text(&checks.0) }.show(format)?;
+    if matches!(format, Format::Table | Format::Wide) {
+        let rest = if reached_end { "" } else { "; what depends on it was not looked at" };
+        match troubles {
+            0 => word("everything is well"),
+            _ => word(&format!("{} in trouble{rest}", count(troubles, "check"))),
+        }
+    }
+    Ok(if troubles == 0 { End::Done } else { End::Failed })
+}
+
+fn text(checks: &[Check]) -> String {
+    let mut lines = Vec::new();
+    for check in checks {
+        let word = if check.ok { "ok     " } else { "TROUBLE" };
+        lines.push(format!("{word}  {:<14}  {}", check.name, check.detail));
+        lines.extend(check.remedy.as_ref().map(|remedy| format!("         {:<14}  -> {remedy}", "")));
+    }
+    lines.join("\n")
+}
+
+/// Every check in order; nothing once one leads nowhere.
+async fn look(connection: &Connection, checks: &mut Checks) -> Option<()> {
+    let base = settings(connection, checks);
+    let roots = authority(connection, checks);
+    let has_token = shown_token(connection, checks);
+    let (base, roots) = (base?, roots?);
+    let response = reached(&base, &roots, checks).await?;
+    certificate(&response, checks);
+    clock(&response, checks);
+    let api = Api::new(connection).ok().filter(|_| has_token)?;
+    match api.get::<PlaneView>("/v1/plane").await {
+        Ok(plane) => the_plane(&plane, checks),
+        Err(error) => {
+            let status = if let Error::Refused(problem) = &error { problem.status } else { 0 };
+            let remedy = match status {
+                401 => "have a token made: holdfast api-token create NAME --role ROLE",
+                404 => "the gateway is of an older build: install the same release on both sides",
+                503 => "look at Postgres and at the gateway's log",
+                _ => "look at the gateway's log",
+            };
+            checks.error("token", &error, remedy);
+            return None;
+        }
+    }
+    fleet(&api, checks).await;
+    Some(())
+}
+
+fn settings(connection: &Connection, checks: &mut Checks) -> Option<String> {
+    let Some(base) = &connection.api else {
+        checks.unwell(
+            "address",
+            "the API's address is not set",
+            "set HOLDFAST_API or --api; for the demo: . .holdfast/env",
+        );
+        return None;
+    };
+    if !base.starts_with("https://") {
+        checks.unwell(
+            "address",
+            format!("`{base}` ({})", connection.origins.api),
+            "an address is written as https://HOST:PORT",
+        );
+        return None;
+    }
+    checks.well("address", format!("{base} ({})", connection.origins.api));
+    Some(base.clone())
+}
+
+fn authority(connection: &Connection, checks: &mut Checks) -> Option<TrustRoots> {
+    let Some(path) = &connection.ca else {
+        checks.unwell(
+            "CA",
+            "the CA's certificate is not set",
+            "set HOLDFAST_CA or --ca; for the demo: . .holdfast/env",
+        );
+        return None;
+    };
+    match TrustRoots::load(path) {
+        Ok(roots) => {
+            checks.well("CA", format!("{} ({})", path.display(), connection.origins.ca));
+            Some(roots)
+        }
+        Err(error) => {
+            checks.error(
+                "CA",
+                &Error::Ca(error),
+                "have the CA's certificate given anew: keys/public/ca.pem of the plane",
+            );
+            None
+        }
+    }
+}
+
+fn shown_token(connection: &Connection, checks: &mut Checks) -> bool {
+    if let Err(error) = token(connection) {
+        checks.error("token file", &error, "set HOLDFAST_TOKEN_FILE or --token-file; for the demo: . .holdfast/env");
+        return false;
+    }
+    match &connection.token_file {
+        Some(path) => checks
+            .well("token file", format!("{} (mode {}, {})", path.display(), mode(path), connection.origins.token_file)),
+        None => checks.well("token file", "none: the token itself is in HOLDFAST_TOKEN"),
+    }
+    true
+}
+
+fn mode(path: &Path) -> String {
+    let mode = std::fs::metadata(path).map(|found| found.permissions().mode() & 0o7777);
+    mode.map_or_else(|_| "?".to_owned(), |mode| format!("{mode:04o}"))
+}
+
+async fn reached(base: &str, roots: &TrustRoots, checks: &mut Checks) -> Option<Response> {
+    let config = match tls::https(roots) {
+        Ok(config) => config,
+        Err(error) => {
+            checks.error("connection", &Error::Tls(error), "this build cannot speak TLS with that CA");
+            return None;
+        }
+    };
+    match Api::probe(&Client::new(config), base).await {
+        Ok(response) if response.status.is_success() => {
+            checks.well("connection", "answers, over TLS under this CA");
+            Some(response)
+        }
+        Ok(response) => {
+            let remedy =
+                "the address must be the operators' door of holdfast-gateway, not the agents' or the audit service's";
+            checks.unwell("connection", format!("something else answers there: {}", response.status), remedy);
+            None
+        }
+        Err(error) => {
+            let remedy = if matches!(error, Error::Exchange(https::Error::Tls { .. })) {
+                "the server's certificate is of another CA, for another name, or outside its dates: compare HOLDFAST_CA and the address"
+            } else {
+                "is the gateway up, and the address right? the demo's: ./ops/up --detach"
+            };
+            let text = error.to_text();
+            let text = text.lines().next().unwrap_or_default();
+            checks.unwell("connection", text.strip_prefix("error: ").unwrap_or(text), remedy);
+            None
+        }
+    }
+}
+
+fn certificate(response: &Response, checks: &mut Checks) {
+    let shown = response.peer_certificates.first().map(ShownCertificate::of);
+    match shown {
+        Some(Ok(shown)) => dates(&shown, OffsetDateTime::now_utc(), checks),
+        Some(Err(_)) | None => {
+            let remedy = "have it issued anew: holdfast-renderer init";
+            checks.unwell("certificate", "the server's certificate cannot be read", remedy);
+        }
+    }
+}
+
+fn dates(shown: &ShownCertificate, now: OffsetDateTime, checks: &mut Checks) {
+    let until = shown.validity.not_after;
+    let date = until.format(&Rfc3339).unwrap_or_else(|_| until.to_string());
+    let detail = format!("for {}, until {}", shown.names.join(", "), short_time(&date));
+    if until - now < RENEWAL {
+        let remedy = "have it issued anew: holdfast-renderer init, then start the gateway again";
+        checks.unwell("certificate", detail, remedy);
+    } else {
+        checks.well("certificate", detail);
+    }
+}
+
+fn clock(response: &Response, checks: &mut Checks) {
+    let told = response.headers.get(DATE).and_then(|date| date.to_str().ok());
+    match told.and_then(http_date) {
+        Some(theirs) => skew(OffsetDateTime::now_utc() - theirs, checks),
+        None => {
+            let remedy = "something stands between you and the gateway: ask it directly";
+            checks.unwell("clock", "the gateway does not say what time it is", remedy);
+        }
+    }
+}
+
+fn skew(skew: Duration, checks: &mut Checks) {
+    let detail = match skew.whole_seconds() {
+        // The other side tells whole seconds, and the answer was on its way.
+        -2..=2 => "the same as the gateway's".to_owned(),
+        ahead @ 3.. => format!("{ahead} s ahead of the gateway's"),
+        behind => format!("{} s behind the gateway's", behind.unsigned_abs()),
+    };
+    if skew.abs() > SKEW_MAX {
+        checks.unwell(
+            "clock",
+            detail,
+            "set both clocks by NTP (timedatectl): certificates and tokens end by the clock",
+        );
+    } else {
+        checks.well("clock", detail);
+    }
+}
+
+/// A time as HTTP writes it: RFC 2822 with `GMT`.
+fn http_date(text: &str) -> Option<OffsetDateTime> {
+    OffsetDateTime::parse(&text.replace("GMT", "+0000"), &Rfc2822).ok()
+}
+
+fn the_plane(plane: &PlaneView, checks: &mut Checks) {
+    let own = env!("CARGO_PKG_VERSION");
+    if plane.version == own {
+        checks.well("version", format!("{own} on both sides"));
+    } else {
+        let detail = format!("this is {own}, the gateway is {}", plane.version);
+        checks.unwell("version", detail, "install the same release on both sides");
+    }
+    let scope = plane.token.namespaces.as_ref().map_or_else(|| "all namespaces".to_owned(), |names| names.join(", "));
+    let until =
+        plane.token.expires_at.as_ref().map_or_else(|| "no end".to_owned(), |at| format!("until {}", short_time(at)));
+    checks.well("token", format!("{} is {} of {scope}, {until}", plane.token.name, plane.token.role));
+    let of_plane = |check: &holdfast_api::plane::PlaneCheck| Check {
+        name: check.name.clone(),
+        ok: check.ok,
+        detail: check.detail.clone(),
+        remedy: check.remedy.clone(),
+    };
+    checks.0.extend(plane.checks.iter().map(of_plane));
+}
+
+async fn fleet(api: &Api, checks: &mut Checks) {
+    match api.get::<StatusView>("/v1/status").await {
+        Ok(status) => {
+            let detail = summary(&status);
+            match status.state {
+                RevisionState::Converged | RevisionState::Published | RevisionState::Progressing => {
+                    checks.well("fleet", detail)
+                }
+                RevisionState::Unknown if status.hosts.total == 0 => {
+                    let remedy = "enrol one: holdfast enrol-token create --help";
+                    checks.unwell("fleet", "no host is enrolled that this token may see", remedy);
+                }
+                RevisionState::Degraded | RevisionState::Failed | RevisionState::Unknown => {
+                    checks.unwell(
+                        "fleet",
+                        detail,
+                        "holdfast get hosts (trouble first), then holdfast describe host NAMESPACE/NAME",
+                    );
+                }
+            }
+        }
+        Err(error) => checks.error("fleet", &error, "look at the gateway's log"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use holdfast_identity::Validity;
+
+    #[test]
+    fn the_time_of_an_answer_is_read() {
+        let time = http_date("Sun, 29 Nov 2026 20:00:01 GMT").expect("a time");
+        assert_eq!(time.format(&Rfc3339).expect("text"), "2026-11-29T20:00:01Z");
+        assert_eq!(http_date("yesterday"), None);
+    }
+
+    #[test]
+    fn a_certificate_that_ends_within_the_hour_and_a_clock_a_minute_off_are_trouble() {
+        let now = OffsetDateTime::UNIX_EPOCH + Duration::days(1);
+        let validity = |left| Validity { not_before: OffsetDateTime::UNIX_EPOCH, not_after: now + left };
+        let seen = |left| {
+            let mut checks = Checks::default();
+            dates(&ShownCertificate { names: vec!["x".to_owned()], validity: validity(left) }, now, &mut checks);
+            checks.0.remove(0)
+        };
+        assert!(seen(Duration::hours(2)).ok);
+        let ending = seen(Duration::minutes(59));
+        assert!(!ending.ok && ending.remedy.is_some(), "{ending:?}");
+        let apart = |seconds| {
+            let mut checks = Checks::default();
+            skew(Duration::seconds(seconds), &mut checks);
+            checks.0.remove(0)
+        };
+        assert_eq!(apart(-1).detail, "the same as the gateway's");
+        assert_eq!((apart(60).ok, apart(60).detail.as_str()), (true, "60 s ahead of the gateway's"));
+        let behind = apart(-61);
+        assert!(!behind.ok && behind.remedy.is_some(), "{behind:?}");
+    }
+
+    #[test]
+    fn what_is_not_well_is_told_with_what_to_do() {
+        let mut checks = Checks::default();
+        checks.well("address", "https://x");
+        checks.unwell("CA", "is not set", "set it");
+        let shown = text(&checks.0);
+        assert_eq!(
+            shown,
+            "ok       address         https://x\nTROUBLE  CA              is not set\n                         -> set it"
+        );
+    }
+}

@@ -1,0 +1,139 @@
+//! One host in words: what governs it first, then what it has proven, then who it is.
+
+use holdfast_api::policy::{HostPolicyView, RuleView};
+use holdfast_api::status::{ComponentView, HostView};
+use holdfast_model::policy::Direction;
+use time::OffsetDateTime;
+
+use crate::output::{labels, or_dash};
+use crate::text::{rule, versions};
+use crate::words::{last_seen, short_time, since};
+
+/// How many rules of one direction are shown before it is said how many more there are.
+const RULES_SHOWN: usize = 20;
+
+/// Everything that is known of a host; digests, addresses of peers and empty components with `wide`.
+pub(crate) fn host_text(host: &HostView, policy: &HostPolicyView, wide: bool, now: OffsetDateTime) -> String {
+    let list = |items: &[String]| if items.is_empty() { "-".to_owned() } else { items.join(", ") };
+    let ports: Vec<String> =
+        host.ports.iter().map(|port| format!("{}={}/{}", port.name, port.port, port.protocol)).collect();
+    let governed = if policy.policies.is_empty() { "no policy".to_owned() } else { policy.policies.join(", ") };
+    let mut lines = vec![
+        format!("Name:         {}/{}", host.namespace, host.name),
+        format!("State:        {} ({})", host.state, host.sync.word()),
+        format!("Mode:         {}", host.mode),
+        format!("Policy:       {}", proven(host)),
+        format!("Governed by:  {governed}"),
+    ];
+    lines.extend(direction(policy, Direction::Ingress, policy.ingress_isolated, wide));
+    lines.extend(direction(policy, Direction::Egress, policy.egress_isolated, wide));
+    lines.extend([
+        format!("Labels:       {}", labels(&host.labels)),
+        format!("Addresses:    {}", list(&host.addresses)),
+        format!("Ports:        {}", list(&ports)),
+        format!("Id:           {}", host.id),
+        format!("Enrolled:     {} ({})", since(&host.enrolled_at, now), short_time(&host.enrolled_at)),
+        format!("Last seen:    {}", last_seen(host, now)),
+    ]);
+    match &host.session {
+        None => lines.push("Session:      none yet".to_owned()),
+        Some(session) => {
+            let open = if session.open { "open" } else { "not open" };
+            let (epoch, gateway, opened) = (session.session_epoch, &session.gateway, since(&session.opened_at, now));
+            lines.push(format!("Session:      {open}, number {epoch} at {gateway}, begun {opened}"));
+            lines.push(format!("Agent:        {}", session.agent_version));
+        }
+    }
+    for component in host.components.iter().filter(|component| wide || is_worth_showing(component)) {
+        lines.push(String::new());
+        lines.extend(component_lines(component, wide, now));
+    }
+    lines.join("\n")
+}
+
+/// The policy always; the others once they hold something or are not well.
+fn is_worth_showing(component: &ComponentView) -> bool {
+    let is_policy = component.component.word() == "policy";
+    let version = component.latest.as_ref().map_or(0, |stamp| stamp.version);
+    is_policy || version > 1 || component.state != holdfast_model::status::State::Converged
+}
+
+/// What the host has proven of its policy, against what is desired.
+fn proven(host: &HostView) -> String {
+    let Some(policy) = host.components.iter().find(|one| one.component.word() == "policy") else {
+        return "nothing rendered yet".to_owned();
+    };
+    let revision = policy.latest_revision.map(|revision| format!(" of revision {revision}")).unwrap_or_default();
+    match (&policy.latest, &policy.applied) {
+        (None, _) => "nothing rendered yet".to_owned(),
+        (Some(latest), Some(applied)) if latest == applied => {
+            format!(
+                "version {}{revision}, {}",
+                latest.version,
+                if is_proven(policy) { "proven" } else { "not proven now" }
+            )
+        }
+        (Some(latest), Some(applied)) => {
+            format!("version {}{revision} is desired, {} is what it last said to hold", latest.version, applied.version)
+        }
+        (Some(latest), None) => {
+            format!("version {}{revision} is desired, none is in force by its word", latest.version)
+        }
+    }
+}
+
+fn is_proven(component: &ComponentView) -> bool {
+    component.state == holdfast_model::status::State::Converged
+}
+
+fn direction(policy: &HostPolicyView, wanted: Direction, isolated: bool, wide: bool) -> Vec<String> {
+    let rules: Vec<&RuleView> = policy.rules.iter().filter(|rule| rule.direction == wanted).collect();
+    let (heading, anybody) = match wanted {
+        Direction::Ingress => ("Ingress:     ", "from"),
+        Direction::Egress => ("Egress:      ", "to"),
+    };
+    let rest = match (isolated, rules.is_empty()) {
+        (true, true) => format!("denied {anybody} everybody"),
+        (true, false) => "denied, but for what these rules allow".to_owned(),
+        (false, true) => "open: no policy isolates this direction".to_owned(),
+        (false, false) => "open, but for what these rules deny".to_owned(),
+    };
+    let mut lines = vec![format!("{heading} {rest}")];
+    let shown = if wide { usize::MAX } else { RULES_SHOWN };
+    // The direction stands in the heading.
+    let text = |one: &&RuleView| {
+        let whole = rule(one, wide);
+        let short = whole.split_once(' ').map_or(whole.as_str(), |(_, rest)| rest);
+        format!("                {}", short.replacen(" with ", &format!(" {anybody} "), 1))
+    };
+    lines.extend(rules.iter().take(shown).map(text));
+    if rules.len() > shown {
+        lines.push(format!("                and {} more: -o wide", rules.len() - shown));
+    }
+    lines
+}
+
+fn component_lines(component: &ComponentView, wide: bool, now: OffsetDateTime) -> Vec<String> {
+    let mut lines =
+        vec![format!("{}: {}, applied/latest version {}", component.component, component.state, versions(component))];
+    if let Some(latest) = component.latest.as_ref().filter(|_| wide) {
+        lines.push(format!("  latest:    {} of revision {}", latest.digest, or_dash(component.latest_revision)));
+    }
+    if let Some(outcome) = &component.outcome {
+        let forged = if outcome.signature_valid { "" } else { "; ITS SIGNATURE IS NOT THE HOST'S" };
+        let (kind, version, reason, at) = (&outcome.kind, outcome.wanted.version, &outcome.reason, &outcome.at);
+        lines.push(format!("  last said: {kind} version {version} ({reason}) {}{forged}", since(at, now)));
+        if !outcome.detail.is_empty() {
+            lines.push(format!("             {}", outcome.detail));
+        }
+    }
+    for condition in component.conditions.iter().filter(|condition| wide || condition.status != "True") {
+        let (kind, status, reason) = (&condition.kind, &condition.status, &condition.reason);
+        let message = if condition.message.is_empty() { String::new() } else { format!(": {}", condition.message) };
+        lines.push(format!("  {kind:<17} {status:<8} {reason}{message}"));
+    }
+    if wide {
+        lines.push(format!("  snapshot:  last sent at {}", or_dash(component.last_snapshot_sent_at.as_ref())));
+    }
+    lines
+}

@@ -1,0 +1,335 @@
+//! What `--help` teaches: examples that can be copied, in the words of the demo that `./ops/up` makes.
+//!
+//! - Every command has an example, and every example parses (tests hold both).
+//! - Examples stand before the flags: they are what most readers came for.
+
+use clap::Command;
+
+/// The page of one command: what it is for, examples, usage, flags, exit codes.
+const PAGE: &str = "{about-with-newline}{before-help}{usage-heading} {usage}\n\n{all-args}{after-help}";
+
+/// How commands that only read or write end.
+const ENDS: &str = "Exit codes: 0 done, 1 failed, 3 not found, 4 conflict, 5 not allowed, 64 wrong usage.\n\
+                    `holdfast --help` has the settings (HOLDFAST_API …) that all commands share.";
+
+/// Gives every page the same order, and an end where it has none.
+pub(crate) fn taught(command: Command) -> Command {
+    let has_end = command.get_after_help().is_some();
+    let command = if has_end { command } else { command.after_help(ENDS) };
+    command.help_template(PAGE).mut_subcommands(taught)
+}
+
+pub(crate) const ROOT: &str = "\
+Examples (the hosts are those of the demo: ./ops/up --detach, then . .holdfast/env):
+  holdfast status                                          how far the fleet is
+  holdfast get hosts                                       every host, those in trouble first
+  holdfast plan -f ops/lab/estates/harbour/steps/quarantine.yaml    what that would change; writes nothing
+  holdfast apply -f policies/ --wait                       put policies in force, wait until hosts have proven it
+  holdfast explain flow booking/web-1 booking/db-1 5432/tcp         who may talk to whom, and which policy says so
+  holdfast doctor                                          what is wrong here, and what to do
+";
+
+pub(crate) const ROOT_END: &str = "\
+Settings of every command (a flag goes before its variable):
+  --api URL            HOLDFAST_API         where the API is, as https://holdfast.example:7080
+  --ca FILE            HOLDFAST_CA          the file with the CA's certificate
+  --token-file FILE    HOLDFAST_TOKEN_FILE  the file with the API token; HOLDFAST_TOKEN is the token itself
+  -o, --output FORM    table (default), wide, json, yaml or name; data goes to stdout, words to stderr
+                       HOLDFAST_AUDIT_KEY   the public key of the audit service, or the file that holds it
+                       NO_COLOR             no colours
+
+Exit codes: 0 done, 1 failed, 2 differences (plan --detailed-exitcode), 3 not found, 4 conflict, 5 not allowed,
+6 not applied by the deadline, 7 applied everywhere but not converged, 64 wrong usage.";
+
+pub(crate) const WAIT_ENDS: &str = "\
+Exit codes: 0 done, 1 failed or a host did not take it, 3 not found, 4 conflict, 5 not allowed, and with --wait
+6 not applied by the deadline, 7 applied everywhere but not converged; 64 wrong usage.
+The change stays in force however the wait ends: waiting only looks.";
+
+pub(crate) const APPLY: &str = "\
+Examples:
+  holdfast apply -f policy.yaml
+  holdfast apply -f policies/ --wait                       and wait until every host has proven it
+  holdfast apply -f policies/ --prune --wait --timeout 5m  these are all: the rest of their namespaces goes
+  cat policy.yaml | holdfast apply -f -
+";
+
+pub(crate) const DELETE: &str = "\
+Examples:
+  holdfast delete Policy/booking/quarantine --wait
+  holdfast delete Endpoint/booking/printer Namespace/booking
+";
+
+pub(crate) const GET: &str = "\
+Examples:
+  holdfast get hosts                                       -o wide has ids, addresses and labels
+  holdfast get host booking/web-1 -o json
+  holdfast get policies -n booking -o yaml > policies.yaml 
+  holdfast get Policy/booking/web -o yaml
+  holdfast get objects
+";
+
+pub(crate) const DESCRIBE: &str = "\
+Examples:
+  holdfast describe host booking/web-1                     which policies govern it, its rules, what it has proven
+  holdfast describe Policy/booking/web                     what it says, and which hosts it governs
+  holdfast describe host booking/web-1 -o wide             with digests, addresses and empty components
+";
+
+pub(crate) const PLAN: &str = "\
+The digest that a plan ends with can be demanded: `apply --plan DIGEST` refuses to do anything else.
+
+Examples:
+  holdfast plan -f ops/lab/estates/harbour/steps/quarantine.yaml
+  holdfast plan -f policies/ --detailed-exitcode           exit 2 if anything would change
+";
+
+pub(crate) const PLAN_ENDS: &str = "\
+Exit codes: 0 done (2 with --detailed-exitcode if anything would change), 1 the documents have faults, 3 not found,
+4 conflict, 5 not allowed, 64 wrong usage.";
+
+pub(crate) const STATUS: &str = "\
+Converged is a proof: every host read its kernel back and signed that it holds exactly what was rendered for it.
+
+Examples:
+  holdfast status
+  holdfast status --watch                                  and every change, until Ctrl-C
+  holdfast status --revision 13 -o json
+";
+
+pub(crate) const WAIT: &str = "\
+Examples:
+  holdfast wait                                            until the last revision is proven on every host
+  holdfast wait --revision 13 --for applied --timeout 5m
+";
+
+pub(crate) const WAIT_CODES: &str = "\
+Exit codes: 0 reached, 1 a host did not take it, 6 not applied by the deadline, 7 applied everywhere but not converged,
+3 no such revision, 5 not allowed, 64 wrong usage.";
+
+pub(crate) const EXPLAIN: &str = "\
+Examples:
+  holdfast explain flow booking/web-1 booking/db-1 5432/tcp
+";
+
+pub(crate) const FLOW: &str = "\
+It is judged from what was authored, by a judge that shares no code with the renderer; `holdfast-lab probe` asks the
+same by real packets. A name without a namespace is one of `default`, or one that a single namespace has.
+
+Examples:
+  holdfast explain flow booking/web-1 booking/db-1 5432/tcp
+  holdfast explain flow 192.0.2.9 edge-1 443/tcp           from somebody outside
+  holdfast explain flow web-1 db-1 icmp
+  holdfast explain flow web-1 db-1 protocol/47
+";
+
+pub(crate) const DIFF: &str = "\
+What the host last said that it enforces is compared with what is rendered for it: `-` goes, `+` comes.
+
+Examples:
+  holdfast diff booking/web-1
+";
+
+pub(crate) const ENROL: &str = "\
+Examples:
+  holdfast enrol-token create --namespace booking --label app=web > web.token
+  holdfast enrol-token list
+";
+
+pub(crate) const ENROL_CREATE: &str = "\
+A host that enrols by the token gets its namespace, labels and ports: it cannot say them itself.
+
+Examples:
+  holdfast enrol-token create --namespace booking --label app=web --address 10.71.0.0/16 > web.token
+  holdfast enrol-token create --uses 50 --ttl 24h --port http=80/tcp -o json
+  sudo holdfast-agent enrol --token-file web.token --gateway https://10.71.0.1:7443 --ca-pin sha256:…   on the host
+";
+
+pub(crate) const ENROL_LIST: &str = "Examples:\n  holdfast enrol-token list\n";
+pub(crate) const ENROL_REVOKE: &str =
+    "Examples:\n  holdfast enrol-token revoke et_01890a5d-ac96-774b-bcce-b302099a8057\n";
+
+pub(crate) const TOKEN: &str = "\
+Examples:
+  holdfast api-token create ci --role editor --namespace booking --ttl 90d > ci.token
+  holdfast api-token list
+";
+
+pub(crate) const TOKEN_CREATE: &str = "\
+viewer reads; editor also authors; operator also makes enrolment tokens; auditor reads the audit log; admin may all.
+
+Examples:
+  holdfast api-token create ci --role editor --namespace booking --ttl 90d > ci.token
+  holdfast api-token create anna --role admin > anna.token
+";
+
+pub(crate) const TOKEN_LIST: &str = "Examples:\n  holdfast api-token list\n";
+pub(crate) const TOKEN_REVOKE: &str =
+    "Examples:\n  holdfast api-token revoke at_01890a5d-ac96-774b-bcce-b302099a8057\n";
+
+pub(crate) const OPERATION: &str = "\
+Every accepted change is an operation; `holdfast get operations` is the same list.
+
+Examples:
+  holdfast operation
+  holdfast operation op_01890a5d-ac96-774b-bcce-b302099a8057 --wait --timeout 2m
+";
+
+pub(crate) const OPERATION_ENDS: &str = "\
+Exit codes: 0 shown, or ended as applied, 1 ended otherwise, 3 not found, 5 not allowed, 6 not ended by the deadline,
+64 wrong usage.";
+
+pub(crate) const REBUILD: &str = "\
+Every table is folded anew from the events and compared column by column: a difference is a defect, or somebody wrote
+into the database. `--check` says that nothing is written; nothing else can be asked for in this version.
+
+Examples:
+  holdfast rebuild --check
+";
+
+pub(crate) const AUDIT: &str = "\
+Examples:
+  holdfast audit tail                                      the last 20 events
+  holdfast audit checkpoint > checkpoint.json              keep it elsewhere
+  holdfast audit verify --against checkpoint.json          nothing was changed, taken out or cut off since
+";
+
+pub(crate) const TAIL: &str = "\
+Examples:
+  holdfast audit tail                                      the last 20 events
+  holdfast audit tail -n 100
+  holdfast audit tail --since 1h
+  holdfast audit tail --follow                             and what comes, until Ctrl-C
+  holdfast audit tail --from 1 -o json > log.ndjson        every entry as it is kept, one a line
+";
+
+pub(crate) const VERIFY: &str = "\
+The whole log is read and every hash computed here. Only a checkpoint that was kept elsewhere shows that the end was
+not cut off or rewritten: keep what `holdfast audit checkpoint` prints.
+
+Examples:
+  holdfast audit verify
+  holdfast audit verify --against checkpoint.json --key audit-signing.pub
+  holdfast audit verify --log copy.ndjson
+";
+
+pub(crate) const CHECKPOINT: &str = "Examples:\n  holdfast audit checkpoint > checkpoint.json\n";
+
+pub(crate) const DOCTOR: &str = "\
+Looks at settings, files, name, address, certificate, clock, token, every part of the plane that the API can see, and
+the fleet; each line that is not well says what to do. On a host: `holdfast-agent doctor`.
+
+Examples:
+  holdfast doctor
+  holdfast doctor -o json
+";
+
+pub(crate) const DOCTOR_ENDS: &str = "Exit codes: 0 everything is well, 1 something is not, 64 wrong usage.";
+
+pub(crate) const LAB: &str = "\
+Examples:
+  holdfast lab probe web-1 db-1 5432/tcp                   a real packet
+  holdfast lab --help
+";
+
+pub(crate) const COMPLETION: &str = "\
+Examples:
+  source <(holdfast completion bash)                       for this shell
+  holdfast completion bash > /etc/bash_completion.d/holdfast
+  holdfast completion zsh > ~/.zfunc/_holdfast
+  holdfast completion fish > ~/.config/fish/completions/holdfast.fish
+";
+
+pub(crate) const MAN: &str = "\
+Examples:
+  holdfast man | man -l -                                  read the page
+  holdfast man --folder /usr/local/share/man/man1          one page for every command
+";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args;
+
+    fn every(command: &Command, path: &str, seen: &mut Vec<(String, Command)>) {
+        let path = format!("{path}{} ", command.get_name());
+        seen.push((path.clone(), command.clone()));
+        command.get_subcommands().for_each(|sub| every(sub, &path, seen));
+    }
+
+    fn all() -> Vec<(String, Command)> {
+        let mut seen = Vec::new();
+        every(&args::command(), "", &mut seen);
+        seen
+    }
+
+    /// The examples of a page, as they are typed: what stands after two blanks is a remark.
+    fn examples(command: &Command) -> Vec<String> {
+        let text = command.get_before_help().map(ToString::to_string).unwrap_or_default();
+        let Some((_, listed)) = text.split_once("Examples") else { return Vec::new() };
+        let typed = |line: &str| line.split("  ").next().unwrap_or_default().trim().to_owned();
+        listed.lines().skip(1).filter_map(|line| line.strip_prefix("  ")).map(typed).collect()
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        args::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_says_what_it_is_for_shows_an_example_of_itself_and_how_it_ends() {
+        for (path, command) in all() {
+            assert!(command.get_about().is_some(), "{path}has no line of its own");
+            let shown = examples(&command);
+            assert!(shown.iter().any(|one| one.contains(path.trim())), "{path}has no example of itself: {shown:?}");
+            let end = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(end.contains("Exit codes:"), "{path}does not say how it ends");
+        }
+    }
+
+    #[test]
+    fn every_argument_says_what_it_is() {
+        for (path, command) in all() {
+            for argument in command.get_arguments() {
+                assert!(argument.get_help().is_some() || argument.get_id() == "name", "{path}{}", argument.get_id());
+            }
+        }
+    }
+
+    #[test]
+    fn every_example_is_a_command_line() {
+        let mut count = 0;
+        for (path, command) in all() {
+            for line in examples(&command) {
+                let Some(own) =
+                    line.split(['|', '<', '>', '(', ')']).map(str::trim).find(|part| part.starts_with("holdfast "))
+                else {
+                    continue;
+                };
+                let parsed = args::command().try_get_matches_from(own.split_whitespace());
+                match parsed {
+                    Ok(_) => count += 1,
+                    Err(error) => {
+                        assert!(!error.use_stderr(), "{path}: `{own}`: {error}");
+                        count += 1;
+                    }
+                }
+            }
+        }
+        assert!(count > 50, "{count} examples: they are found");
+    }
+
+    #[test]
+    fn examples_stand_before_the_flags() {
+        let mut command = args::command();
+        let apply = command.find_subcommand_mut("apply").expect("apply");
+        let page = apply.render_long_help().to_string();
+        let at = |word: &str| page.find(word).unwrap_or_else(|| panic!("no {word} in {page}"));
+        assert!(
+            at("Examples:") < at("Usage:")
+                && at("Usage:") < at("      --prune")
+                && at("      --prune") < at("Exit codes:")
+        );
+        assert!(!page.contains("HOLDFAST_TOKEN_FILE"), "the settings of all commands are on the first page: {page}");
+    }
+}
