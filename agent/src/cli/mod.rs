@@ -3,6 +3,7 @@
 //! - Every flag has a variable `HOLDFAST_AGENT_…`; flags win.
 //! - Data on stdout, words on stderr; exit code 0 done, 1 failed, 64 for a line that is no command.
 
+mod doctor;
 mod kept;
 mod print;
 
@@ -13,6 +14,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 use holdfast_identity::{CaPin, tls};
 use holdfast_model::name::Name;
 use holdfast_runtime::Build;
+use holdfast_runtime::line;
 use holdfast_runtime::log::{self, LogFormat};
 
 use crate::enrolment::{Enrol, EnrolError, enrol};
@@ -23,11 +25,26 @@ use kept::KeptArguments;
 
 const STATE_FOLDER: &str = "/var/lib/holdfast-agent";
 const USAGE: u8 = 64;
+/// How every command ends, for its pages.
+const ENDS: &str = "\
+Exit codes: 0 done, 1 failed or not well, 64 wrong usage.
+Environment: HOLDFAST_LOG (default: info), HOLDFAST_LOG_FORMAT (text or json), and the variables that flags name.";
 const BUILD: Build = Build { service: "agent", version: env!("CARGO_PKG_VERSION"), commit: None };
 
 /// Enforces rendered network policies on this host through nftables, and proves it by reading the kernel back.
 #[derive(Parser, Debug)]
-#[command(name = "holdfast-agent", version, about, arg_required_else_help = true)]
+#[command(
+    name = "holdfast-agent",
+    version,
+    about,
+    arg_required_else_help = true,
+    before_help = "Examples:
+  holdfast-agent enrol --token-file web.token --gateway https://10.71.0.1:7443 --ca-pin sha256:0000000000000000000000000000000000000000000000000000000000000000
+  holdfast-agent run                             last good from disk at once, then what the gateways say
+  holdfast-agent status                          what is in force and how that is known
+  holdfast-agent doctor                          what is wrong on this host, and what to do
+"
+)]
 struct Arguments {
     /// Where the agent keeps its last good policy, its lock and its socket
     #[arg(long, global = true, env = "HOLDFAST_AGENT_STATE", default_value = STATE_FOLDER, value_name = "FOLDER")]
@@ -38,7 +55,11 @@ struct Arguments {
 
 #[derive(Subcommand, Debug)]
 enum Command {
-    /// Run: enforce the last good policy from disk at once, then what the source says
+    /// Enforce the last good policy from disk at once, then what the source says
+    #[command(before_help = "Examples:
+  holdfast-agent run
+  holdfast-agent run --standalone policy.json    without a gateway; docs/agent.md has the form of the file
+")]
     Run {
         /// Take the policy from this file instead of a gateway: flat artifact bytes (*.hfp) or JSON; read again on SIGHUP and by `reload`
         #[arg(long, env = "HOLDFAST_AGENT_STANDALONE", value_name = "FILE")]
@@ -50,6 +71,13 @@ enum Command {
         kept: KeptArguments,
     },
     /// Get this host's identity from a gateway, once
+    #[command(
+        before_help = "The token is made by `holdfast enrol-token create`, the pin is keys/public/ca.pin of the plane.
+
+Examples:
+  holdfast-agent enrol --token-file web.token --gateway https://10.71.0.1:7443 --ca-pin sha256:0000000000000000000000000000000000000000000000000000000000000000
+"
+    )]
     Enrol {
         /// The file that holds the enrolment token; readable by its owner only
         #[arg(long, env = "HOLDFAST_AGENT_TOKEN_FILE", value_name = "FILE")]
@@ -65,6 +93,10 @@ enum Command {
         name: Option<Name>,
     },
     /// Show what is in force and how that is known
+    #[command(before_help = "Examples:
+  holdfast-agent status
+  holdfast-agent status --counters -o json
+")]
     Status {
         /// How to print it
         #[arg(short, long, default_value = "table")]
@@ -83,6 +115,18 @@ enum Command {
     Down,
     /// Succeed if an agent runs here and the kernel was read back and holds its policy
     Healthcheck,
+    /// What is wrong on this host, and what to do: kernel, rights, state, identity, gateways, clock
+    #[command(before_help = "Nothing is changed: the kernel is tried in a network namespace of its own.
+
+Examples:
+  sudo holdfast-agent doctor
+  sudo holdfast-agent doctor -o json
+")]
+    Doctor {
+        /// How to print it
+        #[arg(short, long, default_value = "table")]
+        output: Output,
+    },
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -110,6 +154,8 @@ enum Error {
     Runtime(#[source] std::io::Error),
     #[error("{0}")]
     Agent(String),
+    #[error("something is not well; what to do is said beside it")]
+    Unwell,
     #[error("the kernel is not known to hold the policy")]
     Unproven,
     #[error("cannot print")]
@@ -119,7 +165,7 @@ enum Error {
 /// Runs the command of this process.
 #[must_use]
 pub fn main() -> ExitCode {
-    let arguments = match Arguments::try_parse() {
+    let arguments = match line::parse::<Arguments>(ENDS) {
         Ok(arguments) => arguments,
         Err(error) => {
             let failed = error.use_stderr();
@@ -176,6 +222,15 @@ fn execute(Arguments { state, command }: Arguments) -> Result<(), Error> {
             let removed = service::take_down(&state)?;
             print::down(removed, &state).map_err(Error::Print)
         }
+        Command::Doctor { output } => {
+            let findings = runtime()?.block_on(doctor::look(&state));
+            match output {
+                Output::Json => print::json(&findings),
+                Output::Table => findings.print(),
+            }
+            .map_err(Error::Print)?;
+            if findings.is_well() { Ok(()) } else { Err(Error::Unwell) }
+        }
         Command::Healthcheck => {
             let status = status(&state, Question::Status)?;
             if status.policy.proven { Ok(()) } else { Err(Error::Unproven) }
@@ -214,5 +269,15 @@ fn unexpected(answer: Answer) -> Error {
         other @ (Answer::Status(_) | Answer::Reloaded(_) | Answer::Down { .. }) => {
             Error::Agent(format!("an unexpected answer: {other:?}"))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_page_teaches() {
+        assert_eq!(line::faults(&line::line::<Arguments>(ENDS)), Vec::<String>::new());
     }
 }

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use holdfast_runtime::config::{COMMON, Config, Key};
+use holdfast_runtime::config::{COMMON, Config, Key, admin_listen};
 use holdfast_runtime::log::LogFormat;
 use serde::{Deserialize, Serialize};
 
@@ -52,12 +52,14 @@ impl Config for AuditConfig {
     const SERVICE: &'static str = "audit";
     const KEYS: &'static [&'static [Key]] = &[
         COMMON,
+        &[admin_listen("127.0.0.1:7091")],
         &[
-            Key::plain("listen", "Where the log is handed out (HTTPS, client certificate)"),
+            Key::plain("listen", "Where the log is handed out (HTTPS, client certificate)").or("0.0.0.0:7081"),
             Key::plain("nats-url", "Where NATS is, such as `tls://nats:4222`"),
             Key::plain("identity", "The folder with this service's keys and certificates"),
             Key::plain("data", "The folder of the log"),
-            Key::plain("readers", "Which client certificates may read, by role, with commas"),
+            Key::plain("readers", "Which client certificates may read, by role, with commas")
+                .or("auditor,holdfast_gateway_operators"),
         ],
     ];
 }
@@ -65,6 +67,13 @@ impl Config for AuditConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_described_default_is_the_one_in_force() {
+        let given = &[("nats_url", "x"), ("identity", "x"), ("data", "x")];
+        let wrong = holdfast_runtime::config::misdescribed_defaults::<AuditConfig>(given);
+        assert_eq!(wrong.expect("loads"), Vec::<String>::new());
+    }
 
     #[test]
     fn every_setting_is_described() {

@@ -5,7 +5,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use holdfast_runtime::config::{COMMON, Config, Key, Secret, Span};
+use holdfast_runtime::config::{COMMON, Config, Key, Secret, Span, admin_listen};
 use holdfast_runtime::log::LogFormat;
 use serde::{Deserialize, Serialize};
 
@@ -108,19 +108,20 @@ impl Config for GatewayConfig {
     const SERVICE: &'static str = "gateway";
     const KEYS: &'static [&'static [Key]] = &[
         COMMON,
+        &[admin_listen("127.0.0.1:7090")],
         &[
-            Key::plain("doors", "Which doors are opened: `agents`, `operators` or `both`"),
+            Key::plain("doors", "Which doors are opened: `agents`, `operators` or `both`").or("both"),
             Key::plain("nats-url", "Where NATS is, such as `tls://nats:4222`"),
         ],
         &[
-            Key::plain("agents-listen", "Where the agents' door is (sessions and enrolment, TLS)"),
+            Key::plain("agents-listen", "Where the agents' door is (sessions and enrolment, TLS)").or("0.0.0.0:7443"),
             Key::secret("agents-database-url", "The database, in the role of the agents' door"),
             Key::plain("agents-identity", "The folder with the keys and certificates of the agents' door"),
             Key::plain("agents-gateways", "Where agents may dial, as host:port with commas"),
-            Key::plain("agents-liveness-interval", "How often agents and gateway say that they are there"),
+            Key::plain("agents-liveness-interval", "How often agents and gateway say that they are there").or("15s"),
         ],
         &[
-            Key::plain("operators-listen", "Where the operators' door is (HTTPS)"),
+            Key::plain("operators-listen", "Where the operators' door is (HTTPS)").or("0.0.0.0:7080"),
             Key::secret("operators-database-url", "The database, in the role of the operators' door"),
             Key::plain("operators-identity", "The folder with the keys and certificates of the operators' door"),
             Key::plain("operators-audit-url", "Where the audit service is, such as `https://audit:7081`"),
@@ -131,6 +132,13 @@ impl Config for GatewayConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_described_default_is_the_one_in_force() {
+        let wrong =
+            holdfast_runtime::config::misdescribed_defaults::<GatewayConfig>(&[("nats_url", "tls://nats:4222")]);
+        assert_eq!(wrong.expect("loads"), Vec::<String>::new());
+    }
 
     #[test]
     fn every_setting_is_described() {

@@ -11,7 +11,16 @@ use holdfast_runtime::service::{Common, Error, block_on, perform, print};
 
 /// Holds the sessions of agents and serves the API of operators.
 #[derive(Debug, Parser)]
-#[command(name = "holdfast-gateway", version)]
+#[command(
+    name = "holdfast-gateway",
+    version,
+    before_help = "Examples:
+  holdfast-gateway --config /etc/holdfast/gateway.toml run
+  holdfast-gateway --doors agents run            one process for each door; or both in one
+  holdfast-gateway admin-token > admin.token     the first API token
+  holdfast-gateway config                        every setting in force, and where it came from
+"
+)]
 struct Cli {
     #[command(flatten)]
     config: ConfigFlags<GatewayConfig>,
@@ -24,6 +33,9 @@ enum Command {
     #[command(flatten)]
     Common(Common),
     /// Makes an API token for everything and prints it, this once. Needs the database role of the operators' door.
+    #[command(before_help = "Examples:
+  holdfast-gateway admin-token > admin.token
+")]
     AdminToken {
         /// What the token is called in lists and events.
         #[arg(long, default_value = "admin")]
@@ -48,5 +60,16 @@ fn start(cli: Cli) -> Result<(), Error<run::Error>> {
             let token = token.map_err(|source| Error::Run { service: BUILD.service, source })?;
             print(&format!("{}\n", token.reveal()))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_page_teaches() {
+        let line = holdfast_runtime::line::line::<Cli>(holdfast_runtime::exit::ENDS);
+        assert_eq!(holdfast_runtime::line::faults(&line), Vec::<String>::new());
     }
 }

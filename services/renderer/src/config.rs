@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use holdfast_runtime::config::{COMMON, Config, Key, Secret};
+use holdfast_runtime::config::{COMMON, Config, Key, Secret, admin_listen};
 use holdfast_runtime::log::LogFormat;
 use serde::{Deserialize, Serialize};
 
@@ -38,6 +38,7 @@ impl Config for RendererConfig {
     const SERVICE: &'static str = "renderer";
     const KEYS: &'static [&'static [Key]] = &[
         COMMON,
+        &[admin_listen("127.0.0.1:7090")],
         &[
             Key::secret(
                 "database-url",

@@ -18,7 +18,16 @@ use time::OffsetDateTime;
 ///
 /// A new installation: `init`, then start Postgres and NATS with the files that it made, then `migrate`, then `run`.
 #[derive(Debug, Parser)]
-#[command(name = "holdfast-renderer", version)]
+#[command(
+    name = "holdfast-renderer",
+    version,
+    before_help = "Examples:
+  holdfast-renderer init --dir keys --gateway-agents-name gateway.example
+  holdfast-renderer migrate                      the database, with the owner's role
+  holdfast-renderer --config /etc/holdfast/renderer.toml run
+  holdfast-renderer config                       every setting in force, and where it came from
+"
+)]
 struct Cli {
     #[command(flatten)]
     config: ConfigFlags<RendererConfig>,
@@ -31,6 +40,9 @@ enum Command {
     #[command(flatten)]
     Common(Common),
     /// Makes keys, certificates and server configurations; a second run makes only what is missing.
+    #[command(before_help = "Examples:
+  holdfast-renderer init --dir keys --gateway-agents-name gateway.example --gateway-operators-name holdfast.example
+")]
     Init(InitArgs),
     /// Brings the database to the form of this build. Needs the owner's role and `--identity` with the CA's certificate.
     Migrate,
@@ -112,4 +124,15 @@ fn make(args: InitArgs) -> Result<(), Error> {
     };
     let made = init::init(&args.dir, &names, OffsetDateTime::now_utc())?;
     Ok(print(&format!("{}\n", serde_json::to_string_pretty(&made)?))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_page_teaches() {
+        let line = holdfast_runtime::line::line::<Cli>(holdfast_runtime::exit::ENDS);
+        assert_eq!(holdfast_runtime::line::faults(&line), Vec::<String>::new());
+    }
 }

@@ -68,10 +68,15 @@ pub fn finish<E: Fatal + 'static>(result: Result<(), E>) -> ExitCode {
     }
 }
 
+/// How every service ends, for its pages.
+pub const ENDS: &str = "\
+Exit codes: 0 done, 64 wrong usage, 69 something it needs is away, 70 a defect, 75 try again, 77 not permitted,
+78 a setting or a file is wrong.";
+
 /// Parses the command line; words about a wrong one go to stderr and end the process with 64, help and version with 0.
 #[must_use]
 pub fn parse_args<P: clap::Parser>() -> P {
-    P::try_parse().unwrap_or_else(|error| {
+    crate::line::parse::<P>(ENDS).unwrap_or_else(|error| {
         let _told = error.print();
         let exit = if error.use_stderr() { Exit::Usage } else { Exit::Ok };
         std::process::exit(i32::from(exit.code()))

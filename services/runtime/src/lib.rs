@@ -15,6 +15,7 @@ pub mod exit;
 pub mod fail_point;
 pub mod health;
 pub mod https;
+pub mod line;
 pub mod log;
 pub mod metrics;
 pub mod process;

@@ -16,6 +16,15 @@ pub struct ConfigFlags<C> {
     of: PhantomData<fn() -> C>,
 }
 
+impl<C> ConfigFlags<C> {
+    /// As if these had been given, each by the name of its key.
+    #[must_use]
+    pub fn of_values(given: &[(&str, &str)]) -> Self {
+        let values = given.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        Self { file: None, values, of: PhantomData }
+    }
+}
+
 impl<C> Default for ConfigFlags<C> {
     fn default() -> Self {
         Self { file: None, values: BTreeMap::new(), of: PhantomData }
@@ -23,7 +32,7 @@ impl<C> Default for ConfigFlags<C> {
 }
 
 const FILE: &str = "config";
-const HEADING: &str = "Settings (also HOLDFAST_* variables, or keys of the file)";
+const HEADING: &str = "Settings (a flag goes before its variable, the variable before the key of the file)";
 
 impl<C: Config> clap::Args for ConfigFlags<C> {
     fn augment_args(command: Command) -> Command {
@@ -31,13 +40,17 @@ impl<C: Config> clap::Args for ConfigFlags<C> {
             .long(FILE)
             .value_name("FILE")
             .value_parser(clap::value_parser!(PathBuf))
-            .help("The TOML file to read")
+            .help(format!(
+                "The TOML file to read [HOLDFAST_CONFIG] [default: /etc/holdfast/{}.toml if it is there]",
+                C::SERVICE
+            ))
             .help_heading(HEADING);
         keys::<C>().fold(command.arg(file), |command, key| {
             // Twins have a name of their own; there are as many as secrets, made once a process.
             let flag: &'static str = if key.secret { format!("{}-file", key.flag).leak() } else { key.flag };
-            let value_name = if key.secret { "FILE" } else { "VALUE" };
-            command.arg(Arg::new(flag).long(flag).value_name(value_name).help(key.help).help_heading(HEADING))
+            let default = key.default.map(|default| format!(" [default: {default}]")).unwrap_or_default();
+            let help = format!("{} [{}]{default}", key.help, key.variable());
+            command.arg(Arg::new(flag).long(flag).value_name(key.value_name()).help(help).help_heading(HEADING))
         })
     }
 

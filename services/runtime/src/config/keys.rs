@@ -13,19 +13,47 @@ pub struct Key {
     pub help: &'static str,
     /// Whether it is never shown and has a `_file` twin.
     pub secret: bool,
+    /// What it is if nobody sets it.
+    pub default: Option<&'static str>,
 }
 
 impl Key {
     /// A setting that may be shown.
     #[must_use]
     pub const fn plain(flag: &'static str, help: &'static str) -> Self {
-        Self { flag, help, secret: false }
+        Self { flag, help, secret: false, default: None }
     }
 
     /// A setting that may not.
     #[must_use]
     pub const fn secret(flag: &'static str, help: &'static str) -> Self {
-        Self { flag, help, secret: true }
+        Self { flag, help, secret: true, default: None }
+    }
+
+    /// The same with what it is if nobody sets it; a test of every binary holds this to the type.
+    #[must_use]
+    pub const fn or(self, default: &'static str) -> Self {
+        Self { default: Some(default), ..self }
+    }
+
+    /// Its variable, such as `HOLDFAST_DATABASE_URL`; of a secret the one that names its file.
+    #[must_use]
+    pub fn variable(&self) -> String {
+        let file = if self.secret { "_FILE" } else { "" };
+        format!("HOLDFAST_{}{file}", self.name().to_uppercase())
+    }
+
+    /// What a value of it is.
+    #[must_use]
+    pub fn value_name(&self) -> &'static str {
+        match self.flag.rsplit('-').next() {
+            _ if self.secret => "FILE",
+            Some("listen") => "ADDRESS:PORT",
+            Some("url") => "URL",
+            Some("identity" | "data") => "FOLDER",
+            Some("interval") => "DURATION",
+            Some(_) | None => "VALUE",
+        }
     }
 
     /// The key in a file, such as `database_url`.
@@ -37,10 +65,15 @@ impl Key {
 
 /// The settings that every service has; a `Config` of a service has a field for each.
 pub const COMMON: &[Key] = &[
-    Key::plain("log", "Which log lines are written, such as `info` or `info,holdfast_gateway=debug`"),
+    Key::plain("log", "Which log lines are written, such as `info` or `info,holdfast_gateway=debug`").or("info"),
     Key::plain("log-format", "How log lines look: `text` or `json` (default: text on a terminal)"),
-    Key::plain("admin-listen", "Where /livez, /readyz, /metrics and /version are served"),
 ];
+
+/// The setting of the admin listener, whose default is each service's own.
+#[must_use]
+pub const fn admin_listen(default: &'static str) -> Key {
+    Key::plain("admin-listen", "Where /livez, /readyz, /metrics and /version are served").or(default)
+}
 
 /// The settings of one binary: a struct with one field per key.
 pub trait Config: Serialize + DeserializeOwned {
@@ -63,6 +96,28 @@ pub fn undescribed<C: Config>() -> Vec<String> {
     let fields: BTreeSet<String> = fields.0.iter().map(|&name| name.to_owned()).collect();
     let described: BTreeSet<String> = keys::<C>().map(Key::name).collect();
     fields.symmetric_difference(&described).cloned().collect()
+}
+
+/// Where the described defaults are not those of the type, when the settings that have none are given; a test of every binary wants it empty.
+///
+/// # Errors
+/// The settings that were given are not enough.
+pub fn misdescribed_defaults<C: Config>(given: &[(&str, &str)]) -> Result<Vec<String>, super::Error> {
+    let flags = super::ConfigFlags::<C>::of_values(given);
+    let nowhere = std::path::PathBuf::from("/nonexistent/holdfast.toml");
+    let loaded = super::load(super::Sources { flags, variables: Vec::new(), default_file: nowhere })?;
+    let actual = serde_json::to_value(&loaded.config).unwrap_or_default();
+    // An empty text and nothing at all are the same to whoever sets it.
+    let text = |value: &serde_json::Value| {
+        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        (!value.is_null() && !text.is_empty()).then_some(text)
+    };
+    let differs = |key: &&'static Key| {
+        let is_given = given.iter().any(|(name, _)| *name == key.name());
+        let is = actual.get(key.name()).and_then(text);
+        !is_given && !key.secret && is.as_deref() != key.default
+    };
+    Ok(keys::<C>().filter(differs).map(|key| format!("{}: {:?}", key.name(), actual.get(key.name()))).collect())
 }
 
 /// A deserializer that only listens to which fields a struct asks for.

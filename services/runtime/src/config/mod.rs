@@ -21,7 +21,7 @@ mod units;
 mod tests;
 
 pub use flags::ConfigFlags;
-pub use keys::{COMMON, Config, Key, undescribed};
+pub use keys::{COMMON, Config, Key, admin_listen, misdescribed_defaults, undescribed};
 pub use load::{Error, Loaded, Place, Sources, UnknownKey, load};
 pub use secret::{REDACTED, Secret};
 pub use show::Origin;

@@ -30,6 +30,7 @@ impl Config for Settings {
     const KEYS: &'static [&'static [Key]] = &[
         COMMON,
         &[
+            admin_listen("127.0.0.1:9"),
             Key::secret("database-url", "The database"),
             Key::plain("hello-timeout", "How long a host may take to say who it is"),
             Key::plain("sessions-max", "How many sessions are held"),
