@@ -32,7 +32,7 @@ pub enum Flow {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum FlowError {
     /// It has another form.
-    #[error("`{text}` is no flow; write PORT/tcp, PORT/udp, PORT/sctp, icmp or proto/NUMBER")]
+    #[error("`{text}` is no flow; write PORT/tcp, PORT/udp, PORT/sctp, icmp or protocol/NUMBER")]
     Form {
         /// The text.
         text: String,
@@ -104,7 +104,8 @@ impl FromStr for Flow {
             return Ok(Self::Icmp);
         }
         let (left, right) = text.split_once('/').ok_or_else(form)?;
-        if left == "proto" {
+        // The operators' command line and documents say `protocol`.
+        if matches!(left, "proto" | "protocol") {
             return match right.parse().map_err(|_| form())? {
                 number @ TCP => Err(FlowError::Port { number, name: "tcp" }),
                 number @ UDP => Err(FlowError::Port { number, name: "udp" }),
@@ -151,6 +152,7 @@ mod tests {
     fn a_protocol_with_ports_wants_one_and_icmp_has_one_form() {
         assert_eq!("proto/6".parse::<Flow>(), Err(FlowError::Port { number: 6, name: "tcp" }));
         assert_eq!("proto/58".parse(), Ok(Flow::Icmp));
+        assert_eq!("protocol/47".parse(), "proto/47".parse::<Flow>());
         for wrong in ["tcp/443", "443", "65536/tcp", "443/gre", "proto/256"] {
             assert_eq!(wrong.parse::<Flow>(), Err(FlowError::Form { text: wrong.to_owned() }));
         }

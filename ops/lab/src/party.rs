@@ -1,9 +1,12 @@
 //! One end of a flow: a host of the lab, or an address outside.
+//!
+//! - What the operators' command line takes is taken here too: `NAMESPACE/NAME` of a host, an address without `ip:`.
 
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
+use holdfast_documents::near::did_you_mean;
 use serde::{Deserialize, Serialize};
 
 use crate::record::Record;
@@ -31,10 +34,12 @@ pub enum PartyError {
         text: String,
     },
     /// There is no such host.
-    #[error("the lab has no host `{name}`")]
+    #[error("the lab has no host `{name}`{near}")]
     UnknownHost {
         /// The name.
         name: String,
+        /// The one that may have been meant, in words.
+        near: String,
     },
     /// The two ends share no family.
     #[error("`{from}` and `{to}` have no addresses of one family")]
@@ -55,8 +60,12 @@ impl Party {
         match self {
             Self::Outside(address) => Ok(vec![*address]),
             Self::Host(name) => {
-                let host = record.host(name).ok_or_else(|| PartyError::UnknownHost { name: name.clone() })?;
-                Ok(host.addresses.clone())
+                let host = record.host(name).or_else(|| record.host(without_namespace(name)));
+                let unknown = || {
+                    let known = record.hosts.iter().map(|host| host.name.as_str());
+                    PartyError::UnknownHost { name: name.clone(), near: did_you_mean(without_namespace(name), known) }
+                };
+                Ok(host.ok_or_else(unknown)?.addresses.clone())
             }
         }
     }
@@ -79,6 +88,11 @@ impl Party {
     }
 }
 
+/// The lab knows hosts by the names that they have in their estate, without a namespace.
+fn without_namespace(name: &str) -> &str {
+    name.split_once('/').map_or(name, |(_, name)| name)
+}
+
 impl fmt::Display for Party {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -97,7 +111,7 @@ impl FromStr for Party {
                 let parsed = address.parse().map_err(|_| PartyError::Address { text: address.to_owned() })?;
                 Ok(Self::Outside(parsed))
             }
-            None => Ok(Self::Host(text.to_owned())),
+            None => Ok(text.parse().map_or_else(|_| Self::Host(text.to_owned()), Self::Outside)),
         }
     }
 }
@@ -113,5 +127,39 @@ impl TryFrom<String> for Party {
 impl From<Party> for String {
     fn from(party: Party) -> Self {
         party.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Host;
+    use crate::topology::Blocks;
+
+    fn mk_record() -> Record {
+        let blocks: Blocks = serde_json::from_str(r#"{"v4": "10.0.0.0", "v6": "fd00::"}"#).expect("blocks");
+        let mut record = Record::new("t".to_owned(), blocks);
+        record.hosts.push(Host {
+            name: "web-1".to_owned(),
+            namespace: "t.web-1".to_owned(),
+            addresses: vec![IpAddr::from([10, 0, 0, 1])],
+            management: Vec::new(),
+            agent: None,
+            state: "state".into(),
+        });
+        record
+    }
+
+    #[test]
+    fn a_host_is_known_by_its_name_with_and_without_its_namespace_and_an_address_with_and_without_its_prefix() {
+        let record = mk_record();
+        let of = |text: &str| text.parse::<Party>().expect("reads").addresses(&record);
+        assert_eq!(of("web-1"), Ok(vec![IpAddr::from([10, 0, 0, 1])]));
+        assert_eq!(of("booking/web-1"), of("web-1"));
+        assert_eq!(of("192.0.2.9"), of("ip:192.0.2.9"));
+        assert_eq!(of("fd00::9"), of("ip:fd00::9"));
+        let unknown = of("booking/wbe-1").expect_err("no host");
+        assert_eq!(unknown.to_string(), "the lab has no host `booking/wbe-1`; did you mean `web-1`?");
+        assert_eq!(of("printer").expect_err("no host").to_string(), "the lab has no host `printer`");
     }
 }

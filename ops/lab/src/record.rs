@@ -76,7 +76,7 @@ pub struct Record {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The folder holds no lab.
-    #[error("there is no lab in {}; `up` makes one", .folder.display())]
+    #[error("there is no lab in {}: `up` makes one; that of ./ops/up is named by . .holdfast/env", .folder.display())]
     Absent {
         /// The lab's folder.
         folder: PathBuf,

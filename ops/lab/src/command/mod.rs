@@ -4,6 +4,7 @@
 
 pub mod documents;
 pub mod exec;
+pub mod help;
 pub mod hosts;
 pub mod output;
 pub mod packets;
@@ -15,7 +16,7 @@ pub mod verify;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use output::complain;
 
@@ -23,7 +24,7 @@ use crate::prober;
 
 /// Network namespaces, hosts and real packets: the lab that demo, tests and benches stand on.
 #[derive(Parser, Debug)]
-#[command(name = "holdfast-lab", version)]
+#[command(name = "holdfast-lab", version, before_help = help::ROOT)]
 pub struct Cli {
     /// The lab's state folder; one lab a folder.
     #[arg(long, global = true, env = "HOLDFAST_LAB", default_value = ".holdfast/lab/default")]
@@ -37,27 +38,37 @@ pub struct Cli {
 #[derive(Subcommand, Debug)]
 pub enum Command {
     /// Writes the standing lab's estate as documents to apply and a list of hosts to enrol.
+    #[command(before_help = help::DOCUMENTS)]
     Documents(documents::Args),
     /// Takes the lab away, with everything that runs in it.
+    #[command(before_help = help::DOWN)]
     Down(up::DownArgs),
     /// Runs a program in the network namespace of a host.
+    #[command(before_help = help::EXEC, after_help = help::EXEC_ENDS)]
     Exec(exec::ExecArgs),
     /// Lists the lab's hosts.
+    #[command(before_help = help::HOSTS)]
     Hosts(hosts::Args),
     /// Tries one flow by real packets.
+    #[command(before_help = help::PROBE, after_help = help::PROBE_ENDS)]
     Probe(probe::Args),
     /// Sends and answers probes in the namespace that it is started in, as its parent says on stdin.
     #[command(hide = true)]
     Prober,
     /// Carries ports of the control plane's namespace to this machine's loopback, until it is ended.
+    #[command(before_help = help::PUBLISH)]
     Publish(publish::Args),
     /// Starts the agents of hosts.
+    #[command(before_help = help::START)]
     Start(exec::StartArgs),
     /// Ends the agents of hosts.
+    #[command(before_help = help::STOP)]
     Stop(exec::StopArgs),
     /// Makes the lab: namespaces, links and addresses, no agents.
+    #[command(before_help = help::UP)]
     Up(up::UpArgs),
     /// Judges estates by real packets in the lab, or by what is rendered.
+    #[command(before_help = help::VERIFY, after_help = help::VERIFY_ENDS)]
     Verify(verify::Args),
 }
 
@@ -69,11 +80,18 @@ const USAGE: u8 = 64;
 /// # Errors
 /// The exit code: of help and version success, of a command line that means nothing 64.
 pub fn parse() -> Result<Cli, ExitCode> {
-    Cli::try_parse().map_err(|error| {
+    let parsed = line().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
+    parsed.map_err(|error| {
         // Nothing is left to say when the stream itself is closed.
         let _ = error.print();
         if error.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS }
     })
+}
+
+/// The whole command line, as it is parsed and printed.
+#[must_use]
+pub fn line() -> clap::Command {
+    help::taught(Cli::command())
 }
 
 /// Runs one sub-command and says how the process ends.

@@ -2,10 +2,16 @@
 
 use std::error::Error;
 use std::io::{self, Write};
+use std::sync::mpsc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use clap::ValueEnum;
 use comfy_table::{ContentArrangement, Table, presets};
 use serde::Serialize;
+
+/// How long nothing is said.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The form of a command's data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
@@ -56,4 +62,43 @@ pub fn write_table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>)
 /// Stderr is closed.
 pub fn say(words: &str) -> io::Result<()> {
     writeln!(io::stderr(), "{words}")
+}
+
+/// `1 host`, `2 hosts`.
+#[must_use]
+pub fn counted(number: usize, one: &str) -> String {
+    format!("{number} {one}{}", if number == 1 { "" } else { "s" })
+}
+
+/// Says that something is awaited, once it takes longer than anybody expects; nothing where a program reads the answer.
+#[derive(Debug)]
+pub struct Waiting {
+    over: mpsc::SyncSender<()>,
+    teller: Option<JoinHandle<()>>,
+}
+
+impl Waiting {
+    /// Begins to wait; dropping it ends the wait.
+    #[must_use]
+    pub fn begin(output: Format, words: String) -> Self {
+        let (over, ended) = mpsc::sync_channel(1);
+        let tell = move || {
+            if ended.recv_timeout(PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout) {
+                // Nothing is left to say when stderr itself is closed.
+                let _ = say(&words);
+            }
+        };
+        let teller = (output == Format::Table).then(|| thread::spawn(tell));
+        Self { over, teller }
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        // It may have told already and be gone.
+        let _ = self.over.send(());
+        if let Some(teller) = self.teller.take() {
+            let _ = teller.join();
+        }
+    }
 }

@@ -12,7 +12,7 @@ use holdfast_render::{Index, render_all};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
-use super::output::{Format, say, write_json, write_table};
+use super::output::{Format, counted, say, write_json, write_table};
 use crate::lab::{self, HostState, Lab};
 use crate::packets::{
     self, Commanded, Difference, Expected, Finding, Fleet, Progress, Run, Skipped, Standalone, StandaloneError, Why,
@@ -237,15 +237,26 @@ fn show(views: &[View], output: Format) -> io::Result<()> {
                 write_table(&header, differences)?;
             }
             for view in views {
-                let View { id, step, cells, agree, wrong, probes, skipped, .. } = view;
-                let skipped = skipped.len();
-                say(&format!(
-                    "{id} step {step}: {cells} cells, {agree} agree, {wrong} wrong, {probes} probes, {skipped} not by packets"
-                ))?;
+                say(&summary(view))?;
             }
             Ok(())
         }
     }
+}
+
+/// One line for people; that everything is as expected is its first words.
+fn summary(view: &View) -> String {
+    let step = if view.step == 0 { String::new() } else { format!(" step {}", view.step) };
+    let flows = counted(view.cells, "flow");
+    let verdict = match view.wrong {
+        0 => "all as the estate expects".to_owned(),
+        wrong => format!("{wrong} NOT as the estate expects"),
+    };
+    let skipped = match view.skipped.len() {
+        0 => String::new(),
+        skipped => format!("; {skipped} that packets cannot show were left out"),
+    };
+    format!("{}{step}: {flows} tried by real packets, {verdict}{skipped}", view.id)
 }
 
 fn row(view: &View, difference: &Difference) -> Vec<String> {

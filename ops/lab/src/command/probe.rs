@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 
-use super::output::{Format, write_json, write_table};
+use super::output::{Format, Waiting, write_json, write_table};
 use crate::flow::Flow;
 use crate::lab::{self, Lab};
 use crate::party::{Party, PartyError};
@@ -16,11 +16,11 @@ use crate::prober::{self, Mesh, Outcome, Patience, Shot};
 /// Flags of `probe`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// A host, or `ip:ADDRESS` for an address outside.
+    /// Who opens: a host (`web-1`, `booking/web-1`), or an address of somebody outside (`192.0.2.9`, `ip:192.0.2.9`).
     from: Party,
-    /// A host, or `ip:ADDRESS` for an address outside.
+    /// Toward whom, likewise.
     to: Party,
-    /// `443/tcp`, `53/udp`, `2905/sctp`, `icmp` or `proto/47`.
+    /// `443/tcp`, `53/udp`, `2905/sctp`, `icmp` or `protocol/47`.
     flow: Flow,
     /// The form of the outcomes.
     #[arg(short, long, value_enum, default_value_t)]
@@ -73,7 +73,12 @@ pub fn run(folder: &Path, args: &Args) -> Result<ExitCode, Error> {
         shots.push(Shot { source, destination, flow: args.flow });
     }
     let program = std::env::current_exe().map_err(Error::Program)?;
-    let answers = Mesh::new(&lab, program).fire(&shots, &Patience::for_allowed(), &|_| {})?;
+    let patience = Patience::for_allowed();
+    let longest_s = patience.attempts_ms.iter().sum::<u64>().div_ceil(1_000);
+    let waiting =
+        Waiting::begin(args.output, format!("no answer yet; waiting up to {longest_s} s: a dropped packet has none"));
+    let answers = Mesh::new(&lab, program).fire(&shots, &patience, &|_| {})?;
+    drop(waiting);
     let views: Vec<View> = shots
         .iter()
         .zip(answers)

@@ -13,7 +13,7 @@ use crate::plan::{self, load_plans};
 #[derive(clap::Args, Debug)]
 pub struct UpArgs {
     /// The hosts: an estate, of which only hosts and addresses are read, or a JSON array of `{name, addresses}`.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "PATH")]
     estate: PathBuf,
     /// Brings the estate to this number of hosts, its roles repeated or left out.
     #[arg(long, value_name = "N")]

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use holdfast_documents::estate;
 use holdfast_render::Index;
 
-use super::output::{Format, complain, say, write_json, write_table};
+use super::output::{Format, complain, counted, say, write_json, write_table};
 use super::packets;
 use crate::verify::{Case, Error, FindError, Report, find, load, verify_churn, verify_estate};
 
@@ -34,7 +34,7 @@ pub struct Args {
     hosts_max: usize,
     /// An estate, or a folder of estates; may be given more than once. Without it, packets judge the standing lab's own estate, and `--render-only`
     /// all estates of the folder that `HOLDFAST_ESTATES` names, or else the project's.
-    #[arg(long = "estate", value_name = "FILE|DIR")]
+    #[arg(long = "estate", value_name = "PATH")]
     estates: Vec<PathBuf>,
     /// The form of the result.
     #[arg(short, long, value_enum, default_value_t)]
@@ -145,7 +145,14 @@ fn show(reports: &[Report], output: Format) -> io::Result<()> {
             write_table(&["ESTATE", "CELLS", "AGREE", "WRONG", "UNMET"], reports.iter().map(row))?;
             let sum = |part: fn(&Report) -> usize| reports.iter().map(part).sum::<usize>();
             let (cells, wrong) = (sum(|report| report.cells), sum(|report| report.wrong));
-            say(&format!("{} estates, {cells} cells, {wrong} wrong", reports.len()))
+            let unmet = reports.iter().filter(|report| !report.unmet.is_empty()).count();
+            if unmet > 0 {
+                say(
+                    "needs that are not understood make an estate fail; ops/lab/estates/README.md lists those that are",
+                )?;
+            }
+            let estates = counted(reports.len(), "estate");
+            say(&format!("{estates}, {} asked, {wrong} answered wrongly", counted(cells, "flow")))
         }
     }
 }
