@@ -138,9 +138,15 @@ ensure_compose() {
 # Makes sure that cargo runs with the pinned Rust, also where rustup has that version under another name only (`stable`) and may fetch none.
 ensure_toolchain() {
     local pinned name
-    have cargo || die "cargo is missing: install Rust (rust-toolchain.toml names the version) and run again"
+    have cargo || die "cargo is missing: install Rust by rustup (https://rustup.rs; rust-toolchain.toml names the version, which rustup then fetches) and run again
+  if it is there for your own user: sudo --preserve-env=PATH,HOME"
     pinned="$(sed -n 's/^channel = "\(.*\)"$/\1/p' "$HOLDFAST_ROOT/rust-toolchain.toml")"
-    if ! have rustup || rustc --version >/dev/null 2>&1 </dev/null; then return 0; fi
+    if ! have rustup; then
+        [[ "$(rustc --version 2>/dev/null)" == "rustc $pinned "* ]] ||
+            die "Rust $pinned is needed, this is $(rustc --version 2>/dev/null || echo another): install it by rustup (https://rustup.rs)"
+        return 0
+    fi
+    if rustc --version >/dev/null 2>&1 </dev/null; then return 0; fi
     while read -r name _; do
         if [[ "$(RUSTUP_TOOLCHAIN="$name" rustc --version 2>/dev/null </dev/null)" == "rustc $pinned "* ]]; then
             export RUSTUP_TOOLCHAIN="$name"

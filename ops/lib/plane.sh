@@ -194,6 +194,14 @@ plane_token() {
     mv "$file.new" "$file"
 }
 
+# Lets those use the command line who may: public files are everybody's to read, the first token is also the user's who ran this by sudo.
+plane_share() {
+    chmod 0755 "$PLANE_KEYS" "$PLANE_KEYS/public"
+    chmod 0644 "$PLANE/env"
+    [[ ${SUDO_UID:-} =~ ^[0-9]+$ && ${SUDO_GID:-} =~ ^[0-9]+$ ]] || return 0
+    chown "$SUDO_UID:$SUDO_GID" "$PLANE_TOKENS" "$PLANE_TOKENS/admin"
+}
+
 # Ends the services and the servers, the last started first. What they keep on disk stays.
 plane_stop() {
     local folder
