@@ -127,6 +127,11 @@ impl Machine {
             load_after: None,
         }
     }
+
+    /// The same one after the run.
+    pub fn observe_end(&mut self) {
+        self.load_after = load();
+    }
 }
 
 /// The first line that a program prints; none if it is missing or fails.
@@ -162,7 +167,7 @@ impl Report {
     /// Prints it: a table on a terminal, JSON everywhere else.
     #[expect(clippy::print_stdout, reason = "the figures are the program's output")]
     pub fn print(mut self) {
-        self.machine.load_after = load();
+        self.machine.observe_end();
         if std::io::stdout().is_terminal() {
             println!("{self}");
         } else {

@@ -1,4 +1,4 @@
-//! `holdfast-bench`: how long things take, beside the floor of the same run.
+//! One edit of one host's policy, from before it is asked for until its outcome is stored, beside the floor of the same run: P1.
 //!
 //! - A figure is a ratio to a floor or peer that ran in turn with it on the same machine; absolute times are printed and not judged.
 //! - Servers are real and the benchmark's own: Postgres with fsync, nats-server, TLS on loopback.
@@ -145,7 +145,7 @@ async fn change(count: u32, space: Duration, documents: u16, synced: bool) -> Re
     let mut floor = Floor::start(&postgres.config("postgres"), &nats.url(), &ca).await;
     let before = product.version().await;
 
-    let machine = Machine::observe();
+    let mut machine = Machine::observe();
     let mut by_rounds = Paired::new("one change, asked to acked", ROUNDS_MIN as usize)
         .side(PRODUCT, Role::Product)
         .side(FLOOR, Role::Floor)
@@ -177,6 +177,7 @@ async fn change(count: u32, space: Duration, documents: u16, synced: bool) -> Re
     product.stop().await;
 
     let (own, raw, acked) = (spaced.measured(), spaced_floor.measured(), stages.acked());
+    machine.observe_end();
     Report {
         machine,
         by_rounds: by_rounds.compared(),
