@@ -158,7 +158,9 @@ fn damage(there: &mut Observed, kind: usize, at: prop::sample::Index) {
     match kind {
         0 if count > 0 => drop(there.rules.remove(at.index(count))),
         1 if count > 0 => {
-            let twin = ObservedRule { handle: 100_000 + count as u64, ..there.rules[at.index(count)].clone() };
+            // A handle of its own, as the kernel gives it: never one that a rule has.
+            let handle = 1 + there.rules.iter().map(|rule| rule.handle).max().unwrap_or(0);
+            let twin = ObservedRule { handle, ..there.rules[at.index(count)].clone() };
             there.rules.insert(at.index(count), twin);
         }
         2 if count > 1 => there.rules.swap(at.index(count), 0),
