@@ -136,7 +136,7 @@ fn ids(plane: &Plane) -> BTreeMap<String, String> {
 }
 
 /// The policies of all hosts once they are so.
-fn policies_when(
+pub(crate) fn policies_when(
     plane: &Plane,
     what: &str,
     are_so: impl Fn(&BTreeMap<String, Value>) -> bool,

@@ -10,3 +10,4 @@ mod fleet;
 mod packets;
 mod points;
 mod remains;
+mod restored;

@@ -381,13 +381,24 @@ fn kernels(plane: &Plane) -> BTreeMap<String, Vec<String>> {
 }
 
 fn sql(plane: &Plane, statement: &str) {
-    let script = r#"for part in common install process postgres; do source "$0/$part.sh"; done
-        folder="$(sed -n 's|^POSTGRES_FOLDER=||p' "$1/plane.env")"
-        as_postgres "$(postgres_bin)/psql" -qAtX -v ON_ERROR_STOP=1 -h "$folder/socket" -U postgres -d holdfast -c "$2""#;
+    in_postgres(
+        plane,
+        r#"as_postgres "$(postgres_bin)/psql" "${as[@]}" -qAtX -v ON_ERROR_STOP=1 -d holdfast -c "$2""#,
+        statement,
+    );
+}
+
+/// Runs a line of shell with what `ops/lib` knows of the plane's Postgres: its `$folder`, and in `$as` how its superuser comes in. `$2` is the argument.
+pub(crate) fn in_postgres(plane: &Plane, line: &str, argument: &str) {
+    let script = format!(
+        r#"for part in common install process postgres; do source "$0/$part.sh"; done
+        folder="$(sed -n 's|^POSTGRES_FOLDER=||p' "$1/plane.env")"; as=(-h "$folder/socket" -U postgres)
+        {line}"#
+    );
     let mut command = Command::new("bash");
-    command.args(["-euc", script]).arg(root().join("ops/lib")).arg(plane.folder()).arg(statement);
+    command.args(["-euc", &script]).arg(root().join("ops/lib")).arg(plane.folder()).arg(argument);
     let output = command.output().expect("bash can be run");
-    assert!(output.status.success(), "{statement}: {}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
 fn target() -> PathBuf {

@@ -101,6 +101,11 @@ impl Plane {
         if verified.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&verified.stderr).into_owned()) }
     }
 
+    /// Ends all of it without asking anything: what a test left of it is not whole. Nothing stays.
+    pub fn discard(&self) {
+        self.remove();
+    }
+
     fn remove(&self) {
         let output = self.script("down").arg("--wipe").output().expect("ops/down can be run");
         assert!(output.status.success(), "ops/down --wipe: {}", String::from_utf8_lossy(&output.stderr));

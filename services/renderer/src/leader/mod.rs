@@ -16,7 +16,7 @@ use std::time::Duration;
 use holdfast_bus::Bus;
 use holdfast_events::Actor;
 use holdfast_identity::{Ca, SigningKey};
-use holdfast_model::numbers::LeaseTerm;
+use holdfast_model::numbers::{LeaseTerm, Revision};
 use holdfast_model::statement::Authority;
 use holdfast_store::Store;
 use holdfast_store::lease::{Claim, LEASE_TTL, RENDERER_LEASE};
@@ -91,6 +91,14 @@ pub enum TermEnd {
     /// The database belongs to another authority than the keys.
     #[error("the database is of another authority than the keys of this renderer")]
     ForeignAuthority,
+    /// The database has forgotten revisions: it was restored from a backup.
+    #[error("the database ends at revision {found} and had {known}: it was restored from a backup")]
+    Rewound {
+        /// What was rendered.
+        known: Revision,
+        /// Where it ends now.
+        found: Revision,
+    },
     /// A render did not come back.
     #[error("a render did not come back")]
     Render(#[from] tokio::task::JoinError),

@@ -117,6 +117,11 @@ async fn catch_up(
     }
     let next = at.seq.next().unwrap_or(at.seq);
     let records = means.store.events_from(at.epoch, next, BATCH).await.map_err(Trouble::Store)?;
+    if records.is_empty() && at.epoch >= numbered.authority_epoch {
+        // Beyond all that this database has numbered: it was restored from a backup, and the stream says so.
+        *cursor = None;
+        return Ok(Progress::Later);
+    }
     if records.is_empty() {
         // The end of an epoch: the next one begins at 1.
         *cursor = at.epoch.next().map(|epoch| Cursor { epoch, seq: EventSeq::ZERO });

@@ -31,6 +31,9 @@ pub(super) async fn run(means: &Means, term: LeaseTerm, authority: Authority) ->
             },
         };
         let until = changes.until;
+        if until < fleet.revision() {
+            return TermEnd::Rewound { known: fleet.revision(), found: until };
+        }
         if until > fleet.revision() {
             tracing::debug!(revision = %until, "intent read");
             fleet.handle_edits(edits_of(changes), until, clock.now());
