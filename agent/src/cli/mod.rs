@@ -14,6 +14,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 use holdfast_identity::{CaPin, tls};
 use holdfast_model::name::Name;
 use holdfast_runtime::Build;
+use holdfast_runtime::exit::{self, Fatal as _};
 use holdfast_runtime::line;
 use holdfast_runtime::log::{self, LogFormat};
 
@@ -162,21 +163,36 @@ enum Error {
     Print(#[source] std::io::Error),
 }
 
+impl Error {
+    fn rule(&self) -> &str {
+        match self {
+            Self::Log(error) => error.rule(),
+            Self::Enrol(error) => error.rule(),
+            Self::Name(_) => "host-name",
+            Self::Service(error) => error.rule(),
+            Self::Local(error) => error.rule(),
+            Self::Runtime(_) => "runtime",
+            Self::Agent(_) => "agent-failed",
+            Self::Unproven => "unproven",
+            Self::Unwell => "unwell",
+            Self::Print(_) => "print",
+        }
+    }
+}
+
 /// Runs the command of this process.
 #[must_use]
 pub fn main() -> ExitCode {
     let arguments = match line::parse::<Arguments>(ENDS) {
         Ok(arguments) => arguments,
         Err(error) => {
-            let failed = error.use_stderr();
-            drop(error.print());
-            return if failed { ExitCode::from(USAGE) } else { ExitCode::SUCCESS };
+            return if exit::tell_usage(&error) { ExitCode::from(USAGE) } else { ExitCode::SUCCESS };
         }
     };
     match execute(arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            print::error(&error);
+            print::error(&error, error.rule());
             ExitCode::FAILURE
         }
     }

@@ -13,9 +13,9 @@ use crate::service::{LastOutcome, LedgerState, Status};
 use crate::session::Link;
 
 /// The error with its causes, once.
-pub(super) fn error(error: &dyn Error) {
+pub(super) fn error(error: &dyn Error, rule: &str) {
     // With stderr gone there is nobody left to tell; the code still says it.
-    drop(writeln!(io::stderr().lock(), "holdfast-agent: {}", Chain(error)));
+    drop(writeln!(io::stderr().lock(), "holdfast-agent: {} [{rule}]", Chain(error)));
 }
 
 pub(super) fn enrolled(host: HostId, name: &Name) -> io::Result<()> {

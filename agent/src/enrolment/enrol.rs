@@ -91,6 +91,26 @@ pub enum EnrolError {
 }
 
 impl EnrolError {
+    /// The stable name of the rule that was broken, for people who look it up and programs that tell faults apart.
+    #[must_use]
+    pub fn rule(&self) -> &str {
+        match self {
+            Self::Already(_) => "enrolled-already",
+            Self::TokenFile(error) => error.rule(),
+            Self::Token { source, .. } => source.rule(),
+            Self::Credential(error) => error.rule(),
+            Self::Key(error) => error.rule(),
+            Self::Tls(error) => error.rule(),
+            Self::Gateway(error) => error.rule(),
+            Self::Pin(error) => error.rule(),
+            Self::Refused { code, .. } => code,
+            Self::Answer(_) => "gateway-answer",
+            Self::Save(error) => error.rule(),
+        }
+    }
+}
+
+impl EnrolError {
     /// Whether it may pass by itself: an answer that was lost is there for whoever asks the same again.
     fn passes(&self) -> bool {
         match self {

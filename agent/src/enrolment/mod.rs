@@ -63,6 +63,21 @@ pub enum Error {
     Key(#[from] signing::Error),
 }
 
+impl Error {
+    /// The stable name of the rule that was broken, for people who look it up and programs that tell faults apart.
+    #[must_use]
+    pub fn rule(&self) -> &'static str {
+        match self {
+            Self::Absent => "not-enrolled",
+            Self::File(error) => error.rule(),
+            Self::Read { .. } => "file-unreadable",
+            Self::Record { .. } => "enrolment-malformed",
+            Self::Credential(error) => error.rule(),
+            Self::Key(error) => error.rule(),
+        }
+    }
+}
+
 /// What the host was told when it enrolled.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

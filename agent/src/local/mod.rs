@@ -80,3 +80,15 @@ pub enum Error {
     #[error("the agent's answer cannot be read")]
     Answer(#[source] serde_json::Error),
 }
+
+impl Error {
+    /// The stable name of the rule that was broken, for people who look it up and programs that tell faults apart.
+    #[must_use]
+    pub const fn rule(&self) -> &'static str {
+        match self {
+            Self::NotRunning(_) => "agent-not-running",
+            Self::Io { .. } => "agent-socket",
+            Self::Answer(_) => "agent-answer",
+        }
+    }
+}

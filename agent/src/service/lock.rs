@@ -31,6 +31,17 @@ pub enum LockError {
     },
 }
 
+impl LockError {
+    /// The stable name of the rule that was broken, for people who look it up and programs that tell faults apart.
+    #[must_use]
+    pub const fn rule(&self) -> &'static str {
+        match self {
+            Self::Held(_) => "state-locked",
+            Self::Io { .. } => "state-unusable",
+        }
+    }
+}
+
 impl Lock {
     /// Takes the lock of a state folder.
     ///

@@ -91,6 +91,26 @@ pub enum Error {
     Down(#[source] Cause),
 }
 
+impl Error {
+    /// The stable name of the rule that was broken, for people who look it up and programs that tell faults apart.
+    #[must_use]
+    pub fn rule(&self) -> &'static str {
+        match self {
+            Self::Lock(error) => error.rule(),
+            Self::Folder(_) => "state-unusable",
+            Self::Start(error) => error.rule(),
+            Self::Watch(_) => "kernel",
+            Self::Local(error) => error.rule(),
+            Self::Kept(KeptError::Interface(_)) => "interface-name",
+            Self::Policy(error) => error.rule(),
+            Self::Signal(_) => "signals",
+            Self::Enrolment(error) => error.rule(),
+            Self::Worker(WorkerGone) => "task-ended",
+            Self::Down(_) => "table-stays",
+        }
+    }
+}
+
 /// Runs until a signal or `down`.
 ///
 /// # Errors

@@ -49,6 +49,18 @@ pub enum StartError {
     Thread(#[source] std::io::Error),
 }
 
+impl StartError {
+    /// The stable name of the rule that was broken, for people who look it up and programs that tell faults apart.
+    #[must_use]
+    pub const fn rule(&self) -> &'static str {
+        match self {
+            Self::Kernel(_) => "kernel",
+            Self::Ledger(_) => "state-unusable",
+            Self::Thread(_) => "runtime",
+        }
+    }
+}
+
 /// The worker has ended; the process is about to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the netfilter thread has ended")]

@@ -12,6 +12,7 @@ use holdfast_model::numbers::UpdateSeq;
 use holdfast_session::agent::{Apply, ApplyResult, CloseCause, Content, Dialer, Event, Session};
 use holdfast_wire::code::RefusalCode;
 use holdfast_wire::decode;
+use holdfast_wire::error::FrameError;
 use holdfast_wire::frame::Deframer;
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -149,13 +150,17 @@ impl Pump {
                 Ok(Some(frame)) => frame,
                 Ok(None) => return Ok(()),
                 Err(error) => {
-                    session.handle_close(RefusalCode::Malformed, &error.to_string());
+                    let code = match error {
+                        FrameError::TooLong { .. } => RefusalCode::TooLarge,
+                        FrameError::TooShort { .. } => RefusalCode::Malformed,
+                    };
+                    session.handle_close(code, &format!("{}: {error}", error.rule()));
                     return Ok(());
                 }
             };
             match decode(&frame) {
                 Ok(message) => session.handle_message(message, shell.now()),
-                Err(error) => session.handle_close(RefusalCode::Malformed, &error.to_string()),
+                Err(error) => session.handle_close(RefusalCode::Malformed, &format!("{}: {error}", error.rule())),
             }
             // After each: the machine keeps only so many.
             self.take_events(shell, dialer, gateway, session).await?;

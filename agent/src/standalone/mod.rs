@@ -49,6 +49,18 @@ pub enum Error {
     },
 }
 
+impl Error {
+    /// The stable name of the rule that was broken, for people who look it up and programs that tell faults apart.
+    #[must_use]
+    pub const fn rule(&self) -> &'static str {
+        match self {
+            Self::Read { .. } => "policy-unreadable",
+            Self::Artifact { .. } => "policy-artifact",
+            Self::Policy { .. } => "policy-malformed",
+        }
+    }
+}
+
 /// Reads the policy of a file.
 ///
 /// # Errors

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 
@@ -411,6 +412,25 @@ pub(crate) fn parse() -> Result<Cli, clap::Error> {
     let mut cli = Cli::from_arg_matches(&matches)?;
     cli.connection.origins = Origins::of(&matches);
     Ok(cli)
+}
+
+/// The stable name of the rule that a command line breaks.
+pub(crate) fn usage_rule(kind: ErrorKind) -> &'static str {
+    const RULES: [(ErrorKind, &str); 12] = [
+        (ErrorKind::ArgumentConflict, "argument-conflict"),
+        (ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand, "command-missing"),
+        (ErrorKind::InvalidSubcommand, "command-unknown"),
+        (ErrorKind::InvalidUtf8, "argument-not-text"),
+        (ErrorKind::InvalidValue, "argument-value"),
+        (ErrorKind::MissingRequiredArgument, "argument-missing"),
+        (ErrorKind::MissingSubcommand, "command-missing"),
+        (ErrorKind::NoEquals, "argument-value"),
+        (ErrorKind::TooFewValues, "argument-count"),
+        (ErrorKind::TooManyValues, "argument-count"),
+        (ErrorKind::UnknownArgument, "argument-unknown"),
+        (ErrorKind::ValueValidation, "argument-form"),
+    ];
+    RULES.iter().find(|(known, _)| *known == kind).map_or("usage", |(_, rule)| rule)
 }
 
 fn key_value(text: &str) -> Result<(String, String), String> {

@@ -74,9 +74,9 @@ pub(crate) enum Error {
         /// The flag.
         flag: &'static str,
     },
-    /// An argument cannot be used.
-    #[error("{0}")]
-    Usage(String),
+    /// An argument cannot be used: the rule that it breaks, and what is wrong.
+    #[error("{1}")]
+    Usage(&'static str, String),
     /// The certificate of the authority.
     #[error("the CA's certificate cannot be used")]
     Ca(#[from] credential::Error),
@@ -158,7 +158,7 @@ impl Error {
     pub(crate) fn end(&self) -> End {
         match self {
             Self::Refused(problem) => end_of(problem),
-            Self::Missing { .. } | Self::Usage(_) => End::Usage,
+            Self::Missing { .. } | Self::Usage(..) => End::Usage,
             Self::Foreign { .. }
             | Self::Exchange(_)
             | Self::Ca(_)
@@ -178,6 +178,29 @@ impl Error {
         }
     }
 
+    /// The stable name of the rule that was broken; `docs/rules.md` has all of them.
+    pub(crate) fn rule(&self) -> &str {
+        match self {
+            Self::Refused(problem) => problem.rule(),
+            Self::Foreign { .. } => "foreign-answer",
+            Self::Exchange(error) => error.rule(),
+            Self::Missing { .. } => "setting-missing",
+            Self::Usage(rule, _) => rule,
+            Self::Ca(error) => error.rule(),
+            Self::Tls(error) => error.rule(),
+            Self::Token(error) => error.rule(),
+            Self::SecretFile(error) => error.rule(),
+            Self::Read { .. } => "input-unreadable",
+            Self::TooMuch { .. } => "input-too-much",
+            Self::Empty { .. } => "folder-empty",
+            Self::Checkpoint { .. } => "checkpoint-malformed",
+            Self::Forged { .. } => "checkpoint-forged",
+            Self::Exec { .. } => "program-missing",
+            Self::Form(_) | Self::Yaml(_) | Self::Print(_) => "print",
+            Self::Runtime(_) => "runtime",
+        }
+    }
+
     /// Whether the same may be served a moment later: the API is away, or its database is.
     pub(crate) fn is_passing(&self) -> bool {
         match self {
@@ -191,7 +214,7 @@ impl Error {
             Self::Refused(problem) => problem.status == 503,
             Self::Foreign { status, .. } => (502..=504).contains(status),
             Self::Missing { .. }
-            | Self::Usage(_)
+            | Self::Usage(..)
             | Self::Ca(_)
             | Self::Tls(_)
             | Self::Token(_)
@@ -238,7 +261,7 @@ impl Error {
             Self::Refused(_)
             | Self::Exchange(https::Error::Header { .. } | https::Error::Exchange { .. })
             | Self::Missing { .. }
-            | Self::Usage(_)
+            | Self::Usage(..)
             | Self::Tls(_)
             | Self::Token(_)
             | Self::Empty { .. }
@@ -256,7 +279,7 @@ impl Error {
     pub(crate) fn to_text(&self) -> String {
         let Self::Refused(problem) = self else {
             let advice = self.advice().map(|advice| format!("\n  {advice}")).unwrap_or_default();
-            return format!("error: {}{advice}", chain(self));
+            return format!("error: {} [{}]{advice}", chain(self), self.rule());
         };
         let mut text = String::new();
         // Writing into a string does not fail.
@@ -274,6 +297,7 @@ impl Error {
             "title": "The command did not reach its end",
             "detail": chain(self),
             "advice": self.advice(),
+            "rule": self.rule(),
         });
         problem.to_string()
     }
@@ -352,6 +376,7 @@ fn end_of(problem: &Problem) -> End {
             | ProblemType::Internal
             | ProblemType::InvalidCursor
             | ProblemType::InvalidRequest
+            | ProblemType::MediaType
             | ProblemType::MethodNotAllowed
             | ProblemType::OutcomeUnknown
             | ProblemType::RequestTimeout,

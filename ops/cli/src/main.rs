@@ -28,8 +28,11 @@ fn main() -> ExitCode {
         Err(error) => {
             // With stderr gone there is nobody left to tell; the code still says it.
             let _told = error.print();
-            let end = if error.use_stderr() { End::Usage } else { End::Done };
-            return end.into();
+            if !error.use_stderr() {
+                return End::Done.into();
+            }
+            let _told = writeln!(std::io::stderr(), "[{}]", args::usage_rule(error.kind()));
+            return End::Usage.into();
         }
     };
     let format = cli.common.output;

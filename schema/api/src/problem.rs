@@ -66,6 +66,8 @@ problem_types! {
     InvalidCursor, "invalid-cursor", 400, "The cursor is not one of this list";
     /// The request cannot be understood; `findings` says where.
     InvalidRequest, "invalid-request", 400, "The request cannot be understood";
+    /// The body is of a kind that is not read here.
+    MediaType, "media-type", 415, "The body is of a kind that is not read";
     /// The path has no such method.
     MethodNotAllowed, "method-not-allowed", 405, "The path has no such method";
     /// The token does not allow this.
@@ -156,6 +158,12 @@ impl Problem {
             revision: None,
             findings: Vec::new(),
         }
+    }
+
+    /// The name that its type ends with: the rule that was broken, where no finding is more exact.
+    #[must_use]
+    pub fn rule(&self) -> &str {
+        self.kind.strip_prefix(TYPE_PREFIX).unwrap_or(&self.kind)
     }
 
     /// Its kind, if this build knows it.

@@ -105,6 +105,8 @@ rules! {
     PortRange, "port-range";
     /// A protocol is one that the field can have.
     Protocol, "protocol";
+    /// A document holds no token and no private key.
+    Secret, "secret";
     /// `all: true` stands alone.
     SelectorAll, "selector-all";
     /// A selector of ours says which labels, or `all: true`.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use holdfast_model::intent::{Object, ObjectKey};
+use holdfast_model::secret::secret_at;
 
 use crate::cursor::{At, Fields};
 use crate::fault::{Faults, RuleName, Sink};
@@ -50,6 +51,13 @@ impl Reader {
         if source.text.len() > limits::FILE_BYTES_MAX {
             let message = format!("{} bytes, at most {} are read", source.text.len(), limits::FILE_BYTES_MAX);
             self.sink.put(0, "", RuleName::FileLimit, message);
+            return;
+        }
+        // Before anything is read: no fault may quote it.
+        if let Some(at) = secret_at(&source.text) {
+            let line = 1 + source.text.bytes().take(at).filter(|byte| *byte == b'\n').count() as u64;
+            let message = "there is a token or a private key here: take it out, and make it useless if others saw it";
+            self.sink.put(line, "", RuleName::Secret, message.to_owned());
             return;
         }
         let documents = match parse(&source.text) {

@@ -17,5 +17,6 @@ pub mod label;
 pub mod name;
 pub mod numbers;
 pub mod policy;
+pub mod secret;
 pub mod statement;
 pub mod status;

@@ -21,6 +21,17 @@ pub enum FrameError {
     },
 }
 
+impl FrameError {
+    /// The stable name of the rule that was broken, for people who look it up and programs that tell faults apart.
+    #[must_use]
+    pub const fn rule(&self) -> &'static str {
+        match self {
+            Self::TooLong { .. } => "frame-too-long",
+            Self::TooShort { .. } => "frame-too-short",
+        }
+    }
+}
+
 /// A frame whose payload is no message.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum DecodeError {
@@ -67,6 +78,20 @@ pub enum DecodeError {
         /// Its cap.
         size_max: usize,
     },
+}
+
+impl DecodeError {
+    /// The stable name of the rule that was broken, for people who look it up and programs that tell faults apart.
+    #[must_use]
+    pub const fn rule(&self) -> &'static str {
+        match self {
+            Self::Protocol { .. } => "frame-protocol",
+            Self::Payload { .. } => "payload-unreadable",
+            Self::Trailing { .. } => "payload-trailing",
+            Self::Value { .. } => "field-invalid",
+            Self::TooLarge { .. } => "field-too-large",
+        }
+    }
 }
 
 /// A message that may not be sent: it would be refused on the other side.

@@ -94,6 +94,23 @@ impl exit::Fatal for Error {
             Self::Bus(_) | Self::Files(_) => Exit::Unavailable,
         }
     }
+
+    fn rule(&self) -> &'static str {
+        match self {
+            Self::Log(error) => error.rule(),
+            Self::Admin(error) => error.rule(),
+            Self::Tasks(error) => error.rule(),
+            Self::Shutdown(_) => "signals",
+            Self::Metrics(_) => "metrics",
+            Self::Credential { source, .. } => source.rule(),
+            Self::Name(error) => error.rule(),
+            Self::Key(error) => error.rule(),
+            Self::Tls(error) => error.rule(),
+            Self::Listen { .. } => "listen",
+            Self::Bus(error) => error.rule(),
+            Self::Files(error) => error.rule(),
+        }
+    }
 }
 
 /// Runs until asked to end.

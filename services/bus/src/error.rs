@@ -42,6 +42,19 @@ pub enum BusError {
 }
 
 impl BusError {
+    /// The stable name of the rule that was broken, for people who look it up and programs that tell faults apart.
+    #[must_use]
+    pub const fn rule(&self) -> &'static str {
+        match self {
+            Self::Connect { .. } => "nats-unreachable",
+            Self::NoStream { .. } => "stream-missing",
+            Self::StreamDiffers { .. } => "stream-differs",
+            Self::Request { .. } => "nats-request",
+        }
+    }
+}
+
+impl BusError {
     pub(crate) fn request(doing: &'static str) -> impl FnOnce(Box<dyn std::error::Error + Send + Sync>) -> Self {
         move |source| Self::Request { doing, source }
     }

@@ -133,6 +133,26 @@ impl exit::Fatal for Error {
             Self::Hooks(_) => Exit::Config,
         }
     }
+
+    fn rule(&self) -> &'static str {
+        match self {
+            Self::Process(error) => error.rule(),
+            Self::Tasks(error) => error.rule(),
+            Self::Bus(error) => error.rule(),
+            Self::AdminToken(error) => error.rule(),
+            Self::Missing { .. } => "setting-needed",
+            Self::Database(error) => error.rule(),
+            Self::Credential { source, .. } => source.rule(),
+            Self::Name(error) => error.rule(),
+            Self::File(error) => error.rule(),
+            Self::Key { .. } => "signing-key-uncertified",
+            Self::Tls(error) => error.rule(),
+            Self::Listen { .. } => "listen",
+            Self::Authority { .. } => "authority-foreign",
+            #[cfg(feature = "test-hooks")]
+            Self::Hooks(_) => "test-hooks",
+        }
+    }
 }
 
 /// Runs until asked to end.

@@ -85,6 +85,24 @@ pub enum Error {
     Randomness,
 }
 
+impl Error {
+    /// The stable name of the rule that was broken, for people who look it up and programs that tell faults apart.
+    #[must_use]
+    pub fn rule(&self) -> &'static str {
+        match self {
+            Self::File(error) => error.rule(),
+            Self::Credential(error) => error.rule(),
+            Self::NotCa(_) => "not-a-ca",
+            Self::Name(error) => error.rule(),
+            Self::Exists { .. } => "ca-exists",
+            Self::Subject { .. } | Self::Nameless { .. } => "server-name",
+            Self::Lapsed { .. } => "ca-lapsed",
+            Self::Sign(_) => "signing-failed",
+            Self::Randomness => "randomness",
+        }
+    }
+}
+
 /// A host's certificate, as it goes into the database and to the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostLeaf {

@@ -53,6 +53,20 @@ pub enum Error {
 }
 
 impl Error {
+    /// The stable name of the rule that was broken, for people who look it up and programs that tell faults apart.
+    #[must_use]
+    pub fn rule(&self) -> &'static str {
+        match self {
+            Self::File(error) => error.rule(),
+            Self::Certificate => "certificate-malformed",
+            Self::Key(_) => "key-malformed",
+            Self::Mismatch => "key-mismatch",
+            Self::Generate(_) => "key-generation",
+            Self::Root(_) => "trust-root",
+            Self::In { source, .. } => source.rule(),
+        }
+    }
+
     fn in_file(self, path: &Path) -> Self {
         Self::In { path: path.to_owned(), source: Box::new(self) }
     }

@@ -43,6 +43,18 @@ pub enum Error {
     },
 }
 
+impl Error {
+    /// The stable name of the rule that was broken, for people who look it up and programs that tell faults apart.
+    #[must_use]
+    pub const fn rule(&self) -> &'static str {
+        match self {
+            Self::Read { .. } => "file-unreadable",
+            Self::Write { .. } => "file-unwritable",
+            Self::Exposed { .. } => "file-exposed",
+        }
+    }
+}
+
 /// Reads a file that holds no secret.
 ///
 /// # Errors

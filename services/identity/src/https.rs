@@ -91,6 +91,22 @@ pub enum Error {
     },
 }
 
+impl Error {
+    /// The stable name of the rule that was broken, for people who look it up and programs that tell faults apart.
+    #[must_use]
+    pub const fn rule(&self) -> &'static str {
+        match self {
+            Self::Url { .. } => "url",
+            Self::Header { .. } => "header",
+            Self::Connect { .. } => "unreachable",
+            Self::Tls { .. } => "tls-refused",
+            Self::Exchange { .. } => "exchange-broken",
+            Self::Timeout { .. } => "timeout",
+            Self::TooLarge { .. } => "answer-too-large",
+        }
+    }
+}
+
 /// What is asked.
 #[derive(Clone)]
 pub struct Request {

@@ -52,6 +52,19 @@ pub enum Error {
     },
 }
 
+impl Error {
+    /// The stable name of the rule that was broken, for people who look it up and programs that tell faults apart.
+    #[must_use]
+    pub const fn rule(&self) -> &'static str {
+        match self {
+            Self::Malformed => "certificate-malformed",
+            Self::UriCount { .. } | Self::Foreign { .. } => "certificate-name",
+            Self::OtherKind { .. } => "certificate-kind",
+            Self::OtherAuthority { .. } => "authority-foreign",
+        }
+    }
+}
+
 /// A service or door with a server certificate of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ServerRole {

@@ -35,6 +35,19 @@ pub enum Error {
     },
 }
 
+impl Error {
+    /// The stable name of the rule that was broken, for people who look it up and programs that tell faults apart.
+    #[must_use]
+    pub const fn rule(&self) -> &'static str {
+        match self {
+            Self::Text => "pin-malformed",
+            Self::Malformed => "certificate-malformed",
+            Self::Absent { .. } => "pin-absent",
+            Self::NotCa { .. } => "pin-not-ca",
+        }
+    }
+}
+
 /// SHA-256 of a CA's public key info.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct CaPin([u8; 32]);

@@ -56,6 +56,21 @@ pub enum Error {
     Randomness,
 }
 
+impl Error {
+    /// The stable name of the rule that was broken, for people who look it up and programs that tell faults apart.
+    #[must_use]
+    pub const fn rule(&self) -> &'static str {
+        match self {
+            Self::File(error) => error.rule(),
+            Self::Key | Self::KeyFile { .. } => "signing-key-malformed",
+            Self::PublicKey => "public-key-malformed",
+            Self::Forged { .. } => "signature-forged",
+            Self::Uncertified => "signing-key-uncertified",
+            Self::Randomness => "randomness",
+        }
+    }
+}
+
 /// What stands before the 32 bytes of an Ed25519 key in its public key info.
 const SPKI_HEAD: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
 

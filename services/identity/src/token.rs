@@ -39,6 +39,18 @@ pub enum Error {
     Randomness,
 }
 
+impl Error {
+    /// The stable name of the rule that was broken, for people who look it up and programs that tell faults apart.
+    #[must_use]
+    pub const fn rule(&self) -> &'static str {
+        match self {
+            Self::Malformed => "token-malformed",
+            Self::OtherKind { .. } => "token-kind",
+            Self::Randomness => "randomness",
+        }
+    }
+}
+
 /// What a token opens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TokenKind {

@@ -88,6 +88,14 @@ impl Fatal for Error {
             Self::Json(_) => Exit::Software,
         }
     }
+
+    fn rule(&self) -> &'static str {
+        match self {
+            Self::Service(error) => error.rule(),
+            Self::Init(error) => error.rule(),
+            Self::Json(_) => "print",
+        }
+    }
 }
 
 fn main() -> ExitCode {

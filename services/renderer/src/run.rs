@@ -83,6 +83,21 @@ impl exit::Fatal for Error {
             Self::Store(_) | Self::Bus(_) => Exit::Unavailable,
         }
     }
+
+    fn rule(&self) -> &'static str {
+        match self {
+            Self::Process(error) => error.rule(),
+            Self::Tasks(error) => error.rule(),
+            Self::Database(error) => error.rule(),
+            Self::Store(error) => error.rule(),
+            Self::NoNats => "setting-needed",
+            Self::Ca(error) => error.rule(),
+            Self::Credential { source, .. } => source.rule(),
+            Self::Key(error) => error.rule(),
+            Self::Tls(error) => error.rule(),
+            Self::Bus(error) => error.rule(),
+        }
+    }
 }
 
 /// Brings the database to the form of this build and binds it to the authority of the CA's certificate in `identity`.

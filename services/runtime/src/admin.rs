@@ -89,6 +89,14 @@ impl Fatal for Error {
             }
         }
     }
+
+    fn rule(&self) -> &'static str {
+        match self {
+            Self::Listen { .. } => "admin-listen",
+            Self::Connect { .. } | Self::Exchange { .. } | Self::Timeout { .. } => "admin-unreachable",
+            Self::NotReady { .. } => "not-ready",
+        }
+    }
 }
 
 /// What the listener shows.

@@ -54,15 +54,18 @@ impl From<Exit> for ExitCode {
 pub trait Fatal: Error {
     /// The end; one arm per variant.
     fn exit(&self) -> Exit;
+
+    /// The stable name of the rule that was broken; `docs/rules.md` has all of them.
+    fn rule(&self) -> &'static str;
 }
 
-/// Ends `main`: prints the chain of an error to stderr, once, and gives its code.
+/// Ends `main`: prints the chain of an error and its rule to stderr, once, and gives its code.
 pub fn finish<E: Fatal + 'static>(result: Result<(), E>) -> ExitCode {
     match result {
         Ok(()) => Exit::Ok.into(),
         Err(error) => {
             // With stderr gone there is nobody left to tell; the code still says it.
-            let _told = writeln!(std::io::stderr(), "error: {}", Chain(&error));
+            let _told = writeln!(std::io::stderr(), "error: {} [{}]", Chain(&error), error.rule());
             error.exit().into()
         }
     }
@@ -77,10 +80,40 @@ Exit codes: 0 done, 64 wrong usage, 69 something it needs is away, 70 a defect, 
 #[must_use]
 pub fn parse_args<P: clap::Parser>() -> P {
     crate::line::parse::<P>(ENDS).unwrap_or_else(|error| {
-        let _told = error.print();
-        let exit = if error.use_stderr() { Exit::Usage } else { Exit::Ok };
+        let exit = if tell_usage(&error) { Exit::Usage } else { Exit::Ok };
         std::process::exit(i32::from(exit.code()))
     })
+}
+
+/// Prints what is said of a command line, with the rule that it breaks; whether it is wrong, and not a question for help or the version.
+pub fn tell_usage(error: &clap::Error) -> bool {
+    let _told = error.print();
+    let wrong = error.use_stderr();
+    if wrong {
+        let _told = writeln!(std::io::stderr(), "[{}]", usage_rule(error.kind()));
+    }
+    wrong
+}
+
+/// The stable name of the rule that a command line breaks.
+#[must_use]
+pub fn usage_rule(kind: clap::error::ErrorKind) -> &'static str {
+    use clap::error::ErrorKind;
+    const RULES: [(ErrorKind, &str); 12] = [
+        (ErrorKind::ArgumentConflict, "argument-conflict"),
+        (ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand, "command-missing"),
+        (ErrorKind::InvalidSubcommand, "command-unknown"),
+        (ErrorKind::InvalidUtf8, "argument-not-text"),
+        (ErrorKind::InvalidValue, "argument-value"),
+        (ErrorKind::MissingRequiredArgument, "argument-missing"),
+        (ErrorKind::MissingSubcommand, "command-missing"),
+        (ErrorKind::NoEquals, "argument-value"),
+        (ErrorKind::TooFewValues, "argument-count"),
+        (ErrorKind::TooManyValues, "argument-count"),
+        (ErrorKind::UnknownArgument, "argument-unknown"),
+        (ErrorKind::ValueValidation, "argument-form"),
+    ];
+    RULES.iter().find(|(known, _)| *known == kind).map_or("usage", |(_, rule)| rule)
 }
 
 #[cfg(test)]

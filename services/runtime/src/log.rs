@@ -47,6 +47,13 @@ impl Fatal for Error {
             Self::Started => Exit::Software,
         }
     }
+
+    fn rule(&self) -> &'static str {
+        match self {
+            Self::Filter { .. } => "log-filter",
+            Self::Started => "log-started",
+        }
+    }
 }
 
 /// How a line looks.

@@ -44,6 +44,15 @@ impl Fatal for Error {
             Self::Signals(_) | Self::Metrics(_) => Exit::Software,
         }
     }
+
+    fn rule(&self) -> &'static str {
+        match self {
+            Self::Log(error) => error.rule(),
+            Self::Admin(error) => error.rule(),
+            Self::Signals(_) => "signals",
+            Self::Metrics(_) => "metrics",
+        }
+    }
 }
 
 /// A started process.

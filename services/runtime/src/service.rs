@@ -66,6 +66,17 @@ impl<R: Fatal + 'static> Fatal for Error<R> {
             Self::Show(_) | Self::Runtime(_) | Self::Print(_) => Exit::Software,
         }
     }
+
+    fn rule(&self) -> &'static str {
+        match self {
+            Self::Config(error) => error.rule(),
+            Self::Healthcheck(error) => error.rule(),
+            Self::Run { source, .. } => source.rule(),
+            Self::Show(_) => "settings-form",
+            Self::Runtime(_) => "runtime",
+            Self::Print(_) => "print",
+        }
+    }
 }
 
 /// Does what was asked for.

@@ -65,6 +65,15 @@ impl Fatal for Error {
             Self::Stuck { .. } => Exit::TemporaryFailure,
         }
     }
+
+    fn rule(&self) -> &'static str {
+        match self {
+            Self::Panicked { .. } => "task-panicked",
+            Self::Failed { .. } => "task-failed",
+            Self::Ended { .. } => "task-ended",
+            Self::Stuck { .. } => "task-stuck",
+        }
+    }
 }
 
 /// All tasks of a process.

@@ -73,6 +73,18 @@ pub enum ConfigError {
     Tls(&'static str),
 }
 
+impl ConfigError {
+    /// The stable name of the rule that was broken, for people who look it up and programs that tell faults apart.
+    #[must_use]
+    pub const fn rule(&self) -> &'static str {
+        match self {
+            Self::Form(_) => "database-url",
+            Self::Parameter(_) => "database-url-parameter",
+            Self::Tls(_) => "database-url-tls",
+        }
+    }
+}
+
 impl StoreConfig {
     /// Connections of a process that says nothing else.
     pub const CONNECTIONS_MAX_DEFAULT: u32 = 10;

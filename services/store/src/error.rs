@@ -137,6 +137,30 @@ pub enum Error {
     },
 }
 
+impl Error {
+    /// The stable name of the rule that was broken, for people who look it up and programs that tell faults apart.
+    #[must_use]
+    pub const fn rule(&self) -> &'static str {
+        match self {
+            Self::Unavailable { .. } | Self::Contended { .. } | Self::Exhausted { .. } | Self::TimedOut { .. } => {
+                "database-unavailable"
+            }
+            Self::OutcomeUnknown { .. } => "outcome-unknown",
+            Self::Fenced { .. } => "lease-lost",
+            Self::ForeignAuthority { .. } => "authority-foreign",
+            Self::ForeignMigration { .. } => "migration-foreign",
+            Self::NoAuthority | Self::Unmigrated { .. } => "migration-missing",
+            Self::VersionGap(_)
+            | Self::NamedTwice(_)
+            | Self::Value { .. }
+            | Self::Event(_)
+            | Self::Content(_)
+            | Self::Sql { .. }
+            | Self::Task { .. } => "internal",
+        }
+    }
+}
+
 /// Before it is known what was tried.
 const SOMETHING: &str = "a statement";
 

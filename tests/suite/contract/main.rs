@@ -1,7 +1,9 @@
 //! The contract tier: each part against the real server that it speaks to, on loopback.
 
 mod audit;
+mod bad_input;
 mod bus;
+mod control_plane;
 mod dev_services;
 mod fail_points;
 mod nats_users;

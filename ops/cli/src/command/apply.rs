@@ -108,7 +108,8 @@ fn parts(object: &str) -> Result<(&str, &str, &str), Error> {
         [kind, namespace, name] => Ok((kind, namespace, name)),
         _ => {
             let forms = "write Kind/namespace/name, as Policy/booking/web";
-            Err(Error::Usage(format!("`{object}` is no object: {forms}; of a host: holdfast describe host {object}")))
+            let message = format!("`{object}` is no object: {forms}; of a host: holdfast describe host {object}");
+            Err(Error::Usage("object", message))
         }
     }
 }

@@ -53,11 +53,11 @@ fn time_of(text: &str, now: OffsetDateTime) -> Result<String, Error> {
     if OffsetDateTime::parse(text, &Rfc3339).is_ok() {
         return Ok(text.to_owned());
     }
-    let wrong = |_| Error::Usage(format!("`{text}` is neither a duration such as 1h nor a time in RFC 3339"));
+    let wrong = |_| Error::Usage("time", format!("`{text}` is neither a duration such as 1h nor a time in RFC 3339"));
     let ago = duration(text).map_err(wrong)?;
     let before = time::Duration::try_from(ago).ok().and_then(|ago| now.checked_sub(ago));
-    let before = before.ok_or_else(|| Error::Usage(format!("`{text}` is too long ago")))?;
-    before.format(&Rfc3339).map_err(|error| Error::Usage(error.to_string()))
+    let before = before.ok_or_else(|| Error::Usage("time", format!("`{text}` is too long ago")))?;
+    before.format(&Rfc3339).map_err(|error| Error::Usage("time", error.to_string()))
 }
 
 /// The heads of checkpoints whose signatures are the audit service's.
@@ -86,7 +86,9 @@ fn proven_checkpoints(files: &[PathBuf], key: Option<&str>) -> Result<Vec<Head>,
 /// A key itself, or the file that holds it.
 fn verifying_key(text: &str) -> Result<VerifyingKey, Error> {
     let text = if text.starts_with("ed25519:") { text.to_owned() } else { read_text(Path::new(text))? };
-    text.trim().parse().map_err(|error: holdfast_identity::signing::Error| Error::Usage(error.to_string()))
+    text.trim()
+        .parse()
+        .map_err(|error: holdfast_identity::signing::Error| Error::Usage(error.rule(), error.to_string()))
 }
 
 /// One checkpoint, several one a line, or a list of them.
@@ -102,14 +104,16 @@ fn read_checkpoints(path: &Path) -> Result<Vec<Checkpoint>, Error> {
         }
     }
     if found.is_empty() {
-        return Err(Error::Usage(format!("{} holds no checkpoint", path.display())));
+        return Err(Error::Usage("checkpoint-missing", format!("{} holds no checkpoint", path.display())));
     }
     Ok(found)
 }
 
 fn signature(checkpoint: &Checkpoint) -> Result<Signature, Error> {
-    let wrong =
-        || Error::Usage(format!("the signature of the checkpoint of entry {} is no signature", checkpoint.head.n));
+    let wrong = || {
+        let n = checkpoint.head.n;
+        Error::Usage("checkpoint-signature", format!("the signature of the checkpoint of entry {n} is no signature"))
+    };
     let text = checkpoint.signature.as_bytes();
     let mut bytes = [0_u8; 64];
     if text.len() != 2 * bytes.len() {

@@ -173,7 +173,7 @@ pub(super) async fn describe(api: &Api, what: &str, name: Option<&str>, format: 
             Ok(End::Done)
         }
         ("host" | "hosts", None) => {
-            Err(Error::Usage("which host? write: holdfast describe host NAMESPACE/NAME".to_owned()))
+            Err(Error::Usage("host-missing", "which host? write: holdfast describe host NAMESPACE/NAME".to_owned()))
         }
         (object, name) => {
             let object = name.map_or_else(|| object.to_owned(), |name| format!("{object}/{name}"));

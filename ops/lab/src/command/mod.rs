@@ -18,6 +18,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
+use holdfast_runtime::exit::tell_usage;
 use output::complain;
 
 use crate::prober;
@@ -81,11 +82,7 @@ const USAGE: u8 = 64;
 /// The exit code: of help and version success, of a command line that means nothing 64.
 pub fn parse() -> Result<Cli, ExitCode> {
     let parsed = line().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
-    parsed.map_err(|error| {
-        // Nothing is left to say when the stream itself is closed.
-        let _ = error.print();
-        if error.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS }
-    })
+    parsed.map_err(|error| if tell_usage(&error) { ExitCode::from(USAGE) } else { ExitCode::SUCCESS })
 }
 
 /// The whole command line, as it is parsed and printed.

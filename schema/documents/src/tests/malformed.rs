@@ -150,6 +150,7 @@ const CASES: &[(&str, &str, &str, &str)] = &[
         "  hostSelector: {all: true}\n  ingress: [{services: [{protocol: 256}]}]",
     ),
     ("protocol", "spec.ports[0].protocol", HOST, "  ports: [{name: a, port: 1, protocol: icmp}]"),
+    ("secret", "", HOST, "  labels: {a: hfe_aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa}"),
     ("selector-all", "spec.hostSelector", POLICY, "  hostSelector: {all: true, matchLabels: {a: b}}"),
     ("selector-all", "spec.hostSelector.all", POLICY, "  hostSelector: {all: false}"),
     ("selector-empty", "spec.hostSelector", POLICY, "  hostSelector: {}"),

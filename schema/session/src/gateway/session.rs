@@ -84,9 +84,11 @@ impl Session {
         match (&mut self.phase, message) {
             (Phase::Closed { .. }, _) => {}
             (Phase::AwaitHello { .. }, Message::Hello(hello)) => self.handle_hello(hello, now),
-            (Phase::AwaitHello { .. }, _) => self.handle_close(RefusalCode::WrongFirstMessage, ""),
+            (Phase::AwaitHello { .. }, _) => {
+                self.handle_close(RefusalCode::WrongFirstMessage, "a session begins with a hello");
+            }
             (Phase::Admitting { .. } | Phase::Open(_), Message::Hello(_)) => {
-                self.handle_close(RefusalCode::DuplicateHello, "");
+                self.handle_close(RefusalCode::DuplicateHello, "a session has one hello");
             }
             (Phase::Admitting { .. }, _) => self.handle_close(RefusalCode::WrongFirstMessage, "before the answer"),
             (Phase::Open(open), message) => {
@@ -102,7 +104,14 @@ impl Session {
                 self.phase = Phase::Admitting { until: now.plus(self.config.hello_timeout), protocol };
                 self.events.push_back(Event::Hello(Box::new(hello)));
             }
-            None => self.handle_close(RefusalCode::NoCommonProtocol, ""),
+            None => {
+                let (ours, theirs) = (SPOKEN, hello.protocols);
+                let text = format!(
+                    "here {} to {}, there {} to {}: update one side",
+                    ours.min, ours.max, theirs.min, theirs.max
+                );
+                self.handle_close(RefusalCode::NoCommonProtocol, &text);
+            }
         }
     }
 
@@ -120,7 +129,9 @@ impl Session {
             | Message::Update(_)
             | Message::Chunk(_)
             | Message::Drain(_)
-            | Message::Directive(_) => self.handle_close(RefusalCode::WrongDirection, ""),
+            | Message::Directive(_) => {
+                self.handle_close(RefusalCode::WrongDirection, "only a gateway says this");
+            }
             // Taken care of before: neither reaches an open session.
             Message::Hello(_) | Message::Refusal(_) => {}
         }
@@ -169,7 +180,7 @@ impl Session {
         let too_many = open.faults_seen > FAULTS_MAX;
         self.events.push_back(Event::Fault { code, message_kind, update_seq, origin });
         if too_many {
-            self.handle_close(RefusalCode::TooManyFaults, "");
+            self.handle_close(RefusalCode::TooManyFaults, &format!("more than {FAULTS_MAX} faults in one session"));
         }
     }
 

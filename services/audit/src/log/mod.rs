@@ -67,6 +67,20 @@ pub enum LogError {
     Event(#[source] EntryError),
 }
 
+impl LogError {
+    /// The stable name of the rule that was broken, for people who look it up and programs that tell faults apart.
+    #[must_use]
+    pub const fn rule(&self) -> &'static str {
+        match self {
+            Self::Io { .. } => "log-io",
+            Self::Locked { .. } => "log-locked",
+            Self::Damaged { .. } => "log-damaged",
+            Self::Replaced { .. } => "log-replaced",
+            Self::Event(_) => "log-event",
+        }
+    }
+}
+
 pub(crate) fn io(doing: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> LogError {
     move |source| LogError::Io { doing, path: path.to_owned(), source }
 }

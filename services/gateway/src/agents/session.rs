@@ -193,14 +193,19 @@ impl Shell {
             let frame = match self.deframer.poll_frame() {
                 Ok(Some(frame)) => frame,
                 Ok(None) => return,
-                Err(FrameError::TooLong { .. }) => return self.refuse(RefusalCode::TooLarge),
-                Err(FrameError::TooShort { .. }) => return self.refuse(RefusalCode::Malformed),
+                Err(error) => {
+                    let code = match error {
+                        FrameError::TooLong { .. } => RefusalCode::TooLarge,
+                        FrameError::TooShort { .. } => RefusalCode::Malformed,
+                    };
+                    return self.refuse(code, error.rule(), &error);
+                }
             };
             match decode(&frame) {
                 Ok(message) => self.handle_message(message),
                 Err(error) => {
                     tracing::debug!(host = %self.peer.host, %error, "a message cannot be read");
-                    return self.refuse(RefusalCode::Malformed);
+                    return self.refuse(RefusalCode::Malformed, error.rule(), &error);
                 }
             }
             // After each message, so that the machine's queue of events never grows.
@@ -208,9 +213,10 @@ impl Shell {
         }
     }
 
-    fn refuse(&mut self, code: RefusalCode) {
+    /// Ends the session over what cannot be read; the other side is told the rule, and what is wrong.
+    fn refuse(&mut self, code: RefusalCode, rule: &str, error: &dyn std::error::Error) {
         self.record_fault(FaultWord::Malformed, None);
-        self.machine.handle_close(code, "");
+        self.machine.handle_close(code, &format!("{rule}: {error}"));
     }
 
     fn handle_message(&mut self, message: Message) {

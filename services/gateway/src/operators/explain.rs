@@ -238,7 +238,7 @@ impl Service {
     fn read(text: &str) -> Result<Self, Refusal> {
         let wrong = || {
             let forms = "443/tcp, 53/udp, 7/sctp, icmp, icmp/TYPE, icmp/TYPE/CODE or protocol/47";
-            Refusal::invalid("service", "service", format!("a service is written as {forms}"))
+            Refusal::invalid("service", "flow", format!("a service is written as {forms}"))
         };
         Self::parse(text).ok_or_else(wrong)
     }

@@ -11,6 +11,7 @@ use axum::response::{IntoResponse, Response};
 use holdfast_api::problem::{Finding, PROBLEM_JSON, Problem, ProblemType};
 use holdfast_documents::Faults;
 use holdfast_model::numbers::Revision;
+use holdfast_model::secret::{redacted, secret_at};
 use holdfast_runtime::Chain;
 use tracing::Instrument as _;
 use uuid::Uuid;
@@ -150,7 +151,8 @@ impl IntoResponse for Refusal {
 /// The outermost layer: names the request, counts it, and writes what was refused.
 pub(crate) async fn finish(request: Request, next: Next) -> Response {
     let id = request_id(request.headers());
-    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    // A token that was put into a path shall not be in the log.
+    let (method, path) = (request.method().clone(), redacted(request.uri().path()).into_owned());
     let begun = std::time::Instant::now();
     let span = tracing::info_span!("request", id = %id, %method, path);
     let response = next.run(request).instrument(span.clone()).await;
@@ -173,7 +175,10 @@ fn request_id(headers: &HeaderMap) -> String {
         let inner = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_' | b'.');
         (1..=REQUEST_ID_BYTES_MAX).contains(&text.len()) && text.bytes().all(inner)
     };
-    given.filter(plain).map_or_else(|| Uuid::now_v7().to_string(), str::to_owned)
+    given
+        .filter(plain)
+        .filter(|text| secret_at(text).is_none())
+        .map_or_else(|| Uuid::now_v7().to_string(), str::to_owned)
 }
 
 fn written(mut response: Response, id: &str) -> Response {
@@ -185,6 +190,11 @@ fn written(mut response: Response, id: &str) -> Response {
     let of_status = || Problem::new(kind_of(status), detail_of(status));
     let mut problem = response.extensions_mut().remove::<Problem>().unwrap_or_else(of_status);
     problem.request_id = Some(id.to_owned());
+    let texts = problem.findings.iter_mut().flat_map(|finding| [&mut finding.message, &mut finding.path]);
+    for text in texts.chain([&mut problem.detail]) {
+        // What was refused is told, but no token in it.
+        *text = redacted(text).into_owned();
+    }
     let Ok(body) = serde_json::to_vec(&problem) else { return StatusCode::INTERNAL_SERVER_ERROR.into_response() };
     let mut written = (status, Body::from(body)).into_response();
     let headers = written.headers_mut();

@@ -6,6 +6,7 @@ use holdfast_api::object::{APPLY_BODY_BYTES_MAX, BODY_BYTES_MAX};
 use holdfast_api::problem::ProblemType;
 use holdfast_runtime::body::{BodyError, PacedBody};
 use serde::de::DeserializeOwned;
+use serde_json::error::Category;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
@@ -60,8 +61,15 @@ fn too_large(bytes_max: usize) -> Refusal {
     Refusal::new(ProblemType::BodyTooLarge, format!("the body of this call has at most {bytes_max} bytes"))
 }
 
-/// The body, unless its head says that it is too large.
+/// The body, unless its head says that it is no JSON or too large.
 fn opened(request: Request, bytes_max: usize) -> Result<PacedBody, Refusal> {
+    let kind = request.headers().get(axum::http::header::CONTENT_TYPE).map(|value| value.to_str().unwrap_or_default());
+    if kind.is_some_and(|kind| !is_json(kind)) {
+        return Err(Refusal::new(
+            ProblemType::MediaType,
+            "`content-type` says that the body is no JSON; send application/json",
+        ));
+    }
     let told = request.headers().get(axum::http::header::CONTENT_LENGTH);
     let told = told.and_then(|value| value.to_str().ok()).and_then(|text| text.parse::<usize>().ok());
     if told.is_some_and(|len| len > bytes_max) {
@@ -70,16 +78,30 @@ fn opened(request: Request, bytes_max: usize) -> Result<PacedBody, Refusal> {
     Ok(PacedBody::new(request.into_body()))
 }
 
+fn is_json(kind: &str) -> bool {
+    kind.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("application/json")
+}
+
 fn parsed<T: DeserializeOwned>(body: PacedBody) -> Result<T, Refusal> {
-    serde_json::from_slice(&body.into_bytes())
-        .map_err(|error| Refusal::invalid("", "json", format!("the body is not understood: {error}")))
+    let bytes = body.into_bytes();
+    let text = std::str::from_utf8(&bytes).map_err(|error| {
+        Refusal::invalid("body", "json-utf8", format!("the body is no UTF-8 from byte {}", error.valid_up_to()))
+    })?;
+    serde_json::from_str(text).map_err(|error| {
+        let rule = match error.classify() {
+            Category::Eof => "json-cut",
+            Category::Data => "json-shape",
+            Category::Syntax | Category::Io => "json",
+        };
+        Refusal::invalid("body", rule, format!("the body is not understood: {error}"))
+    })
 }
 
 impl From<BodyError> for Refusal {
     fn from(error: BodyError) -> Self {
         match error {
             BodyError::Slow => Self::new(ProblemType::RequestTimeout, error.to_string()),
-            BodyError::Broken => Self::invalid("", "body", error.to_string()),
+            BodyError::Broken => Self::invalid("body", "body", error.to_string()),
         }
     }
 }
@@ -95,7 +117,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Params<T> {
             Ok(Query(value)) => Ok(Self(value)),
             Err(error) => {
                 let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
-                Err(Refusal::invalid("", "query", format!("the query is not understood: {source}")))
+                Err(Refusal::invalid("query", "query", format!("the query is not understood: {source}")))
             }
         }
     }

@@ -64,6 +64,17 @@ pub enum AdminTokenError {
     Store(#[from] holdfast_store::Error),
 }
 
+impl AdminTokenError {
+    /// The stable name of the rule that was broken, for people who look it up and programs that tell faults apart.
+    #[must_use]
+    pub const fn rule(&self) -> &'static str {
+        match self {
+            Self::Token(error) => error.rule(),
+            Self::Store(error) => error.rule(),
+        }
+    }
+}
+
 /// Makes an API token for everything, on the machine itself, with the database role of this door: the first one, or after all others were lost.
 ///
 /// # Errors

@@ -11,6 +11,7 @@ use holdfast_events::{Hint, Label128};
 use holdfast_identity::{Token, TokenKind};
 use holdfast_model::ids::IdError;
 use holdfast_model::name::Name;
+use holdfast_model::secret::secret_at;
 use holdfast_store::token::TokenHash;
 
 use super::door::Shared;
@@ -33,6 +34,10 @@ fn name_of(path: &str, text: &str, faults: &mut Vec<Finding>) -> Option<Name> {
 }
 
 fn label_of(path: &str, text: &str, faults: &mut Vec<Finding>) -> Option<Label128> {
+    if secret_at(text).is_some() {
+        faults.push(finding(path, "secret", "this is a token, and would be shown in lists and events"));
+        return None;
+    }
     match Label128::try_from(text.to_owned()) {
         Ok(label) if !text.is_empty() => Some(label),
         Ok(_) => {

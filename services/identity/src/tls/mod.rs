@@ -40,6 +40,17 @@ pub enum Error {
     Roots(#[source] rustls::server::VerifierBuilderError),
 }
 
+impl Error {
+    /// The stable name of the rule that was broken, for people who look it up and programs that tell faults apart.
+    #[must_use]
+    pub const fn rule(&self) -> &'static str {
+        match self {
+            Self::Config(_) => "tls-setup",
+            Self::Roots(_) => "trust-root",
+        }
+    }
+}
+
 /// Makes `ring` the provider of every library that asks for the process's default; the first thing of every `main`.
 /// A second call changes nothing.
 pub fn install_crypto_provider() {

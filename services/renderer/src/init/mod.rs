@@ -123,6 +123,20 @@ pub enum Error {
     },
 }
 
+impl Error {
+    /// The stable name of the rule that was broken, for people who look it up and programs that tell faults apart.
+    #[must_use]
+    pub fn rule(&self) -> &'static str {
+        match self {
+            Self::Ca(error) => error.rule(),
+            Self::Credential(error) => error.rule(),
+            Self::Signing(error) => error.rule(),
+            Self::File(error) => error.rule(),
+            Self::Name { .. } => "server-name",
+        }
+    }
+}
+
 /// Makes what is missing below `folder`.
 ///
 /// # Errors

@@ -121,6 +121,18 @@ impl Fatal for Error {
             | Self::Value { .. } => Exit::Config,
         }
     }
+
+    fn rule(&self) -> &'static str {
+        match self {
+            Self::Read { .. } => "settings-unreadable",
+            Self::Syntax { .. } => "settings-syntax",
+            Self::Unknown { .. } => "setting-unknown",
+            Self::Both { .. } => "setting-twice",
+            Self::NotText { .. } => "setting-not-text",
+            Self::Missing { .. } => "setting-missing",
+            Self::Value { .. } => "setting-value",
+        }
+    }
 }
 
 /// A key that nobody knows.

@@ -1,0 +1,272 @@
+//! The services as processes of their own, with real servers and without hosts.
+//!
+//! - Keys are those of `holdfast-renderer init`, the programs those that were built before; a program that is missing fails the test.
+//! - Everything ends with the value, also when the test panics.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use holdfast_store::testing::{TEST_AUTHORITY, TestPostgres};
+use holdfast_suite::nats::{NatsServer, NatsVersion, free_port};
+
+/// How long a service may take until it is ready.
+const READY_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A program that was built.
+pub(crate) fn program(name: &str) -> PathBuf {
+    let built = || std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
+    let folder = std::env::var_os("HOLDFAST_BIN").map_or_else(|| built().join("release"), PathBuf::from);
+    let program = folder.join(name);
+    assert!(program.exists(), "{} was not built: run ./ops/test", program.display());
+    program
+}
+
+fn root() -> PathBuf {
+    holdfast_suite::plane::root()
+}
+
+/// A running service, which ends with the value.
+#[derive(Debug)]
+pub(crate) struct Service {
+    name: &'static str,
+    child: Child,
+    log: PathBuf,
+}
+
+impl Service {
+    /// Its process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it logged.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).expect("the log is ours")
+    }
+
+    /// Fails if it ended.
+    pub(crate) fn assert_runs(&mut self) {
+        let ended = self.child.try_wait().expect("it is a child of ours");
+        assert!(ended.is_none(), "{} ended: {ended:?}\n{}", self.name, self.log());
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+/// One setting of a service.
+pub(crate) type Setting = (&'static str, String);
+
+/// The services and what they stand on.
+pub(crate) struct ControlPlane {
+    // In the order in which they end.
+    pub(crate) gateway: Service,
+    pub(crate) audit: Service,
+    renderer: Service,
+    nats: NatsServer,
+    pub(crate) postgres: TestPostgres,
+    folder: tempfile::TempDir,
+    agents_port: u16,
+    operators_port: u16,
+    audit_port: u16,
+    admin: String,
+}
+
+impl ControlPlane {
+    /// Starts all of it and waits until each service is ready.
+    pub(crate) async fn start() -> Self {
+        let folder = tempfile::Builder::new().prefix("hf-").tempdir().expect("a folder");
+        let keys = folder.path().join("keys");
+        let mut init = Command::new(program("holdfast-renderer"));
+        let init = init.args(["init", "--dir"]).arg(&keys).env_clear().output().expect("it runs");
+        assert!(init.status.success(), "init: {}", String::from_utf8_lossy(&init.stderr));
+        let authority = std::fs::read_to_string(keys.join("public/authority")).expect("init made it");
+        let authority = authority.trim().parse().unwrap_or(TEST_AUTHORITY);
+        let postgres = TestPostgres::start_empty();
+        postgres.store(holdfast_store::testing::OWNER).migrate(authority).await.expect("migrates");
+        let nats = NatsServer::start_with(NatsVersion::Current, &keys.join("nats"));
+
+        let [agents_port, operators_port, audit_port] = [free_port(), free_port(), free_port()];
+        let place = Place { folder: folder.path(), nats: &nats, postgres: &postgres };
+        let renderer = place.service("renderer", &place.renderer());
+        let audit = place.service("audit", &place.audit(audit_port));
+        let gateway = place.gateway(agents_port, operators_port, audit_port);
+        let token = place.command("gateway", &gateway).arg("admin-token").output().expect("it runs");
+        assert!(token.status.success(), "{}", String::from_utf8_lossy(&token.stderr));
+        let admin = String::from_utf8(token.stdout).expect("text").trim().to_owned();
+        let gateway = place.service("gateway", &gateway);
+        // A process says that it is ready when what it needs answers, which may be a moment before its doors are open.
+        let deadline = Instant::now() + READY_TIMEOUT;
+        while [agents_port, operators_port].iter().any(|port| TcpStream::connect(("127.0.0.1", *port)).is_err()) {
+            assert!(Instant::now() < deadline, "a door stays shut: {}", gateway.log());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Self { gateway, audit, renderer, nats, postgres, folder, agents_port, operators_port, audit_port, admin }
+    }
+
+    /// The first token.
+    pub(crate) fn admin(&self) -> &str {
+        &self.admin
+    }
+
+    /// The folder that everything is in.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// What a process is given, in a folder of its own.
+    pub(crate) fn keys(&self, process: &str) -> PathBuf {
+        self.folder().join("keys").join(process)
+    }
+
+    /// The agents' door.
+    pub(crate) fn agents_door(&self) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], self.agents_port))
+    }
+
+    /// The API.
+    pub(crate) fn api(&self) -> String {
+        format!("https://127.0.0.1:{}", self.operators_port)
+    }
+
+    /// The settings that the gateway was started with.
+    pub(crate) fn gateway_settings(&self) -> Vec<Setting> {
+        self.place().gateway(self.agents_port, self.operators_port, self.audit_port)
+    }
+
+    /// Those of the renderer.
+    pub(crate) fn renderer_settings(&self) -> Vec<Setting> {
+        self.place().renderer()
+    }
+
+    /// Those of the audit service.
+    pub(crate) fn audit_settings(&self) -> Vec<Setting> {
+        self.place().audit(self.audit_port)
+    }
+
+    fn place(&self) -> Place<'_> {
+        Place { folder: self.folder(), nats: &self.nats, postgres: &self.postgres }
+    }
+
+    /// A file below the folder, with this text.
+    pub(crate) fn file(&self, name: &str, bytes: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.folder().join(name);
+        std::fs::create_dir_all(path.parent().expect("it is in the folder")).expect("the folder is ours");
+        std::fs::write(&path, bytes).expect("the folder is ours");
+        path
+    }
+
+    /// `holdfast` as the first token.
+    pub(crate) fn holdfast<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Output {
+        self.holdfast_command().args(arguments).output().expect("it runs")
+    }
+
+    /// The same, before it runs.
+    pub(crate) fn holdfast_command(&self) -> Command {
+        let mut command = Command::new(program("holdfast"));
+        command
+            .current_dir(self.folder())
+            .env_clear()
+            .env("HOLDFAST_API", self.api())
+            .env("HOLDFAST_CA", self.keys("public").join("ca.pem"))
+            .env("HOLDFAST_TOKEN", &self.admin)
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// Fails if a service ended.
+    pub(crate) fn assert_runs(&mut self) {
+        for service in [&mut self.gateway, &mut self.renderer, &mut self.audit] {
+            service.assert_runs();
+        }
+    }
+}
+
+/// Where services are started.
+struct Place<'a> {
+    folder: &'a Path,
+    nats: &'a NatsServer,
+    postgres: &'a TestPostgres,
+}
+
+impl Place<'_> {
+    fn keys(&self, process: &str) -> String {
+        self.folder.join("keys").join(process).display().to_string()
+    }
+
+    fn database(&self, role: &str) -> String {
+        format!("postgres://{role}@localhost/holdfast?host={}", self.postgres.config(role).host)
+    }
+
+    fn common(&self) -> Vec<Setting> {
+        vec![
+            ("HOLDFAST_LOG", "info".to_owned()),
+            ("HOLDFAST_LOG_FORMAT", "text".to_owned()),
+            ("HOLDFAST_NATS_URL", self.nats.url().replace("nats://", "tls://")),
+            ("HOLDFAST_ADMIN_LISTEN", format!("127.0.0.1:{}", free_port())),
+        ]
+    }
+
+    fn renderer(&self) -> Vec<Setting> {
+        let mut settings = self.common();
+        settings.push(("HOLDFAST_DATABASE_URL", self.database("holdfast_renderer")));
+        settings.push(("HOLDFAST_IDENTITY", self.keys("renderer")));
+        settings
+    }
+
+    fn audit(&self, port: u16) -> Vec<Setting> {
+        let mut settings = self.common();
+        settings.push(("HOLDFAST_IDENTITY", self.keys("audit")));
+        settings.push(("HOLDFAST_DATA", self.folder.join("audit").display().to_string()));
+        settings.push(("HOLDFAST_LISTEN", format!("127.0.0.1:{port}")));
+        settings
+    }
+
+    fn gateway(&self, agents: u16, operators: u16, audit: u16) -> Vec<Setting> {
+        let mut settings = self.common();
+        settings.extend([
+            ("HOLDFAST_DOORS", "both".to_owned()),
+            ("HOLDFAST_AGENTS_IDENTITY", self.keys("gateway-agents")),
+            ("HOLDFAST_AGENTS_DATABASE_URL", self.database("holdfast_gateway_agents")),
+            ("HOLDFAST_AGENTS_GATEWAYS", format!("127.0.0.1:{agents}")),
+            ("HOLDFAST_AGENTS_LISTEN", format!("127.0.0.1:{agents}")),
+            ("HOLDFAST_OPERATORS_IDENTITY", self.keys("gateway-operators")),
+            ("HOLDFAST_OPERATORS_DATABASE_URL", self.database("holdfast_gateway_operators")),
+            ("HOLDFAST_OPERATORS_LISTEN", format!("127.0.0.1:{operators}")),
+            ("HOLDFAST_OPERATORS_AUDIT_URL", format!("https://127.0.0.1:{audit}")),
+        ]);
+        settings
+    }
+
+    fn command(&self, name: &str, settings: &[Setting]) -> Command {
+        let mut command = Command::new(program(&format!("holdfast-{name}")));
+        command.env_clear().envs(settings.iter().cloned()).current_dir(self.folder).stdin(Stdio::null());
+        command
+    }
+
+    fn service(&self, name: &'static str, settings: &[Setting]) -> Service {
+        let log = self.folder.join(format!("{name}.log"));
+        let file = File::create(&log).expect("the folder is ours");
+        let mut command = self.command(name, settings);
+        let child = command.arg("run").stdout(Stdio::null()).stderr(file).spawn().expect("it starts");
+        let mut service = Service { name, child, log };
+        let deadline = Instant::now() + READY_TIMEOUT;
+        loop {
+            service.assert_runs();
+            let ready = self.command(name, settings).arg("healthcheck").output().expect("it runs");
+            if ready.status.success() {
+                return service;
+            }
+            assert!(Instant::now() < deadline, "{name} is not ready: {}", String::from_utf8_lossy(&ready.stderr));
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
