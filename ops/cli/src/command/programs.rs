@@ -5,6 +5,9 @@ use std::io::Write as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 
+use clap::Command;
+use clap_mangen::Man;
+
 use crate::args;
 use crate::error::{End, Error};
 use crate::output::word;
@@ -29,12 +32,45 @@ pub(super) fn completion(shell: clap_complete::Shell) -> Result<End, Error> {
 
 /// Prints the manual page, or writes one for every command.
 pub(super) fn man(folder: Option<&Path>) -> Result<End, Error> {
+    // `holdfast help` has no page of its own.
+    let mut command = args::command().disable_help_subcommand(true);
+    command.build();
     let Some(folder) = folder else {
-        clap_mangen::Man::new(args::command()).render(&mut std::io::stdout().lock())?;
+        std::io::stdout().lock().write_all(&page(&command)?)?;
         return Ok(End::Done);
     };
     std::fs::create_dir_all(folder)?;
-    clap_mangen::generate_to(args::command(), folder)?;
+    write_pages(&command, folder)?;
     word(&format!("manual pages are in {}", folder.display()));
     Ok(End::Done)
+}
+
+fn write_pages(command: &Command, folder: &Path) -> std::io::Result<()> {
+    let file = folder.join(Man::new(command.clone()).get_filename());
+    std::fs::write(file, page(command)?)?;
+    command.get_subcommands().filter(|sub| !sub.is_hide_set()).try_for_each(|sub| write_pages(sub, folder))
+}
+
+/// One page, with what stands before and after the flags as it was written: an example that is filled cannot be copied.
+fn page(command: &Command) -> std::io::Result<Vec<u8>> {
+    let man = Man::new(command.clone());
+    let mut text = Vec::new();
+    man.render_title(&mut text)?;
+    man.render_name_section(&mut text)?;
+    man.render_synopsis_section(&mut text)?;
+    man.render_description_section(&mut text)?;
+    man.render_options_section(&mut text)?;
+    if command.has_subcommands() {
+        man.render_subcommands_section(&mut text)?;
+    }
+    for (title, words) in [("EXAMPLES", command.get_before_help()), ("EXIT STATUS", command.get_after_help())] {
+        let words = words.map(ToString::to_string).unwrap_or_default();
+        writeln!(text, ".SH {title}\n.nf")?;
+        for line in words.lines().filter(|line| !line.starts_with("Examples:")) {
+            // A point or an apostrophe at its beginning would make a line a request.
+            writeln!(text, "\\&{}", line.replace('\\', "\\e").replace('-', "\\-"))?;
+        }
+        writeln!(text, ".fi")?;
+    }
+    Ok(text)
 }

@@ -80,3 +80,40 @@ async fn wrong_usage_is_64_and_help_manual_and_completions_need_no_api() {
     assert!(run(&["man"]).await.1.contains(".TH"));
     assert!(run(&["completion", "bash"]).await.1.contains("_holdfast"));
 }
+
+/// The shell itself says whether it takes them.
+#[test]
+fn bash_loads_the_completions_and_completes_a_command() {
+    let script = format!(
+        "source <({} completion bash) && complete -p holdfast && COMP_WORDS=(holdfast doc) COMP_CWORD=1 && \
+         _holdfast holdfast doc holdfast && printf '%s\\n' \"${{COMPREPLY[@]}}\"",
+        env!("CARGO_BIN_EXE_holdfast")
+    );
+    let output = std::process::Command::new("bash").args(["-c", &script]).output().expect("bash can be run");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    assert!(said.lines().any(|line| line == "doctor"), "{said}");
+}
+
+#[test]
+fn there_is_a_manual_page_for_every_command_with_its_examples() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_holdfast"));
+    let output = command.args(["man", "--folder"]).arg(folder.path()).output().expect("it runs");
+    assert!(output.status.success(), "{output:?}");
+    for page in
+        ["holdfast.1", "holdfast-apply.1", "holdfast-doctor.1", "holdfast-audit-tail.1", "holdfast-explain-flow.1"]
+    {
+        let text = std::fs::read_to_string(folder.path().join(page)).unwrap_or_else(|error| panic!("{page}: {error}"));
+        for part in [".TH ", ".SH NAME", ".SH SYNOPSIS", ".SH EXAMPLES", "Exit codes:"] {
+            assert!(text.contains(part), "{page} lacks {part}: {text}");
+        }
+        // Where there is a reader of manual pages, it has nothing to complain about.
+        let mut man = std::process::Command::new("man");
+        man.args(["--warnings", "-l"]).arg(folder.path().join(page)).env("LC_ALL", "C.UTF-8").env("MANWIDTH", "100");
+        if let Ok(output) = man.output() {
+            assert!(output.status.success() && output.stderr.is_empty(), "{page}: {output:?}");
+            assert!(String::from_utf8_lossy(&output.stdout).contains("  holdfast "), "{page}: {output:?}");
+        }
+    }
+}

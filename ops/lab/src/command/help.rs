@@ -3,7 +3,7 @@
 use clap::Command;
 
 /// The page of one command.
-const PAGE: &str = "{about-with-newline}{before-help}{usage-heading} {usage}\n\n{all-args}{after-help}";
+const PAGE: &str = "{about-with-newline}\n{before-help}{usage-heading} {usage}\n\n{all-args}{after-help}";
 
 /// How a command ends that says nothing else.
 const ENDS: &str = "Exit codes: 0 done, 1 failed, 64 wrong usage.";
@@ -17,15 +17,15 @@ pub fn taught(command: Command) -> Command {
 }
 
 pub(super) const ROOT: &str = "\
-Hosts are network namespaces of this machine; ./ops/up makes them with agents and a control plane, and . .holdfast/env
+Hosts are network namespaces of this machine; ./ops/up makes them with agents and a control plane, and . .holdfast/env \
 says which lab is meant (HOLDFAST_LAB). Needs root, but for `verify --render-only`.
 
 Examples:
-  holdfast-lab hosts                             the hosts, their addresses and agents
-  holdfast-lab probe web-1 db-1 5432/tcp         one flow by a real packet
-  holdfast-lab exec web-1 -- ip address          a program on a host
-  holdfast-lab verify                            everything that the estate expects, by packets
-  holdfast-lab verify --render-only              the same on paper, for every estate of the project
+  holdfast-lab hosts                       the hosts, their addresses and agents
+  holdfast-lab probe web-1 db-1 5432/tcp   one flow by a real packet
+  holdfast-lab exec web-1 -- ip address    a program on a host
+  holdfast-lab verify                      everything that the estate expects, by packets
+  holdfast-lab verify --render-only        the same on paper, for every estate of the project
 ";
 
 pub(super) const DOCUMENTS: &str = "Examples:\n  holdfast-lab documents --to /tmp/documents\n";
@@ -39,8 +39,8 @@ Examples:
 pub(super) const EXEC: &str = "\
 Examples:
   holdfast-lab exec web-1 -- ip address
-  holdfast-lab exec web-1 -- nft list ruleset    what the kernel of the host enforces
-  holdfast-lab exec @control -- ss -ltn          what the control plane listens on
+  holdfast-lab exec web-1 -- nft list ruleset   what the kernel of the host enforces
+  holdfast-lab exec @control -- ss -ltn         what the control plane listens on
 ";
 pub(super) const EXEC_ENDS: &str = "Exit codes: those of the program; 1 if it cannot be run, 64 wrong usage.";
 pub(super) const HOSTS: &str = "Examples:\n  holdfast-lab hosts\n  holdfast-lab hosts -o json\n";
@@ -48,14 +48,14 @@ pub(super) const PROBE: &str = "\
 `holdfast explain flow` asks the same of what was authored. Each pair of addresses of one family is tried.
 
 Outcomes:
-  passed      the other side answered as it should: the packet got there, and the answer came back
-  dropped     nobody answered in time: this is what a denied packet looks like, and takes some seconds to see
-  refused     somebody answered that it may not or cannot be, and it is said who: no packet filter of Holdfast does that
+  passed      the packet got there, and the answer came back
+  dropped     nobody answered in time, as when a packet is denied; takes some seconds to see
+  refused     somebody answered that it may not be, and it is said who; Holdfast never does
 
 Examples:
   holdfast-lab probe web-1 db-1 5432/tcp
   holdfast-lab probe booking/edge-1 booking/web-1 icmp
-  holdfast-lab probe 192.0.2.9 edge-1 443/tcp    from somebody outside
+  holdfast-lab probe 192.0.2.9 edge-1 443/tcp   from somebody outside
   holdfast-lab probe web-1 db-1 protocol/47
 ";
 pub(super) const PROBE_ENDS: &str =
@@ -75,12 +75,12 @@ Examples:
   holdfast-lab up --estate ops/lab/estates/harbour --hosts 40
 ";
 pub(super) const VERIFY: &str = "\
-By packets, every host is opened for some seconds, so that it is seen that each probe can get through at all; then the
+By packets, every host is opened for some seconds, so that it is seen that each probe can get through at all; then the \
 estate's own Host documents are put back: what was changed in a Host document since is lost.
 A flow is one source, one destination, one service and one family, with what the estate expects of it.
 
 Examples:
-  holdfast-lab verify                            the standing lab's estate, by real packets
+  holdfast-lab verify   the standing lab's estate, by real packets
   holdfast-lab verify --render-only --estate ops/lab/estates/harbour
   holdfast-lab verify --standalone --estate ops/lab/estates/words
 ";
