@@ -139,6 +139,10 @@ mod tests {
         fn exit(&self) -> Exit {
             Exit::Software
         }
+
+        fn rule(&self) -> &'static str {
+            "never"
+        }
     }
 
     #[test]
