@@ -11,3 +11,4 @@ mod packets;
 mod points;
 mod remains;
 mod restored;
+mod secrets;

@@ -7,6 +7,7 @@ pub mod complaint;
 pub mod containers;
 pub mod fail_points;
 pub mod nats;
+pub mod needles;
 pub mod plane;
 pub mod proxy;
 pub mod services;

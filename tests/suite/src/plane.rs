@@ -45,15 +45,27 @@ const COMPLAINTS_TOLD: usize = 60;
 pub struct Plane {
     folder: tempfile::TempDir,
     arguments: Vec<String>,
+    /// What services and agents log; else as the scripts say.
+    log: Option<&'static str>,
 }
 
 impl Plane {
     /// Starts one with the estate of the project, or as further arguments of `ops/up` say.
     #[must_use]
     pub fn start(arguments: &[&str]) -> Self {
+        Self::start_with(arguments, None)
+    }
+
+    /// The same, with services and agents that log by this filter.
+    #[must_use]
+    pub fn start_logging(arguments: &[&str], filter: &'static str) -> Self {
+        Self::start_with(arguments, Some(filter))
+    }
+
+    fn start_with(arguments: &[&str], log: Option<&'static str>) -> Self {
         // Short, for the sockets in it.
         let folder = tempfile::Builder::new().prefix("hf-").tempdir().expect("a folder for the plane");
-        let plane = Self { folder, arguments: arguments.iter().map(|&argument| argument.to_owned()).collect() };
+        let plane = Self { folder, arguments: arguments.iter().map(|&argument| argument.to_owned()).collect(), log };
         plane.up();
         plane
     }
@@ -324,6 +336,7 @@ impl Plane {
     fn script(&self, name: &str) -> Command {
         let mut command = Command::new(root().join("ops").join(name));
         command.env("HOLDFAST_STATE", self.folder()).env("HOLDFAST_BUILD", "no");
+        command.envs(self.log.map(|filter| ("HOLDFAST_LOG", filter)));
         command
     }
 }

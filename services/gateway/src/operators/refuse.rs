@@ -190,7 +190,8 @@ fn written(mut response: Response, id: &str) -> Response {
     let of_status = || Problem::new(kind_of(status), detail_of(status));
     let mut problem = response.extensions_mut().remove::<Problem>().unwrap_or_else(of_status);
     problem.request_id = Some(id.to_owned());
-    let texts = problem.findings.iter_mut().flat_map(|finding| [&mut finding.message, &mut finding.path]);
+    let texts =
+        problem.findings.iter_mut().flat_map(|finding| [&mut finding.file, &mut finding.message, &mut finding.path]);
     for text in texts.chain([&mut problem.detail]) {
         // What was refused is told, but no token in it.
         *text = redacted(text).into_owned();
