@@ -77,7 +77,10 @@ impl Complaint {
     /// Whether a service says only that the database is away: what provokes that is a test's.
     #[must_use]
     pub fn is_of_absent_database(&self) -> bool {
-        const WORDS: [&str; 5] = [
+        const WORDS: [&str; 7] = [
+            // A lease is renewed in the database.
+            " no longer leading term=",
+            " the lease was not renewed ",
             "error occurred while testing the connection on-release",
             "the database does not answer",
             "the database took longer than",
@@ -152,5 +155,25 @@ mod tests {
         assert!(!excused("hosts/db-2-8aca18/agent.log", line));
         assert!(!excused("hosts/db-1-8aca18/agent.log", &line.replace("wrong_digest", "read_back_differs")));
         assert!(!excused("run/renderer.log", line));
+    }
+
+    #[test]
+    fn what_a_fault_provokes_in_a_service_is_excused_by_its_own_words_and_no_others() {
+        let of =
+            |line: &str| Complaint::new(Path::new("run/renderer.log"), &format!("2026-11-29T16:00:00.000000Z {line}"));
+        let lost = of(" WARN holdfast_bus::connect: disconnected from NATS; sessions live on and events wait");
+        assert!(lost.is_of_lost_nats() && !lost.is_of_absent_database() && !lost.is_of_foreign_stream());
+        let denied = of(
+            " WARN holdfast_bus::connect: NATS reports an error error=nats: Permissions Violation for Publish to \"holdfast.hint.host\"",
+        );
+        assert!(
+            denied.is_of_denied_publish("holdfast.hint.host") && !denied.is_of_denied_publish("holdfast.hint.event")
+        );
+        let away = of(
+            " WARN holdfast_renderer::leader: the lease cannot be claimed error=the database does not answer (connect): reset",
+        );
+        assert!(away.is_of_absent_database() && !away.is_of_slow_statement());
+        assert!(!of("ERROR holdfast_renderer::leader: the database does not answer").is_of_absent_database());
+        assert!(!of(" WARN holdfast_renderer::leader: a render did not come back").is_of_absent_database());
     }
 }
