@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use holdfast_suite::plane::{Plane, wait_for};
 
-use super::super::fleet::{AGENTS_PORTS, nobody_complained_but, versions};
+use super::super::fleet::{AGENTS_PORTS, nobody_complained_but};
 use super::nats::everything_is_proven;
 use super::postgres::gateway_id;
 use super::watch::{TOUCHED, Watch, converges, is_rendered, sessions, settle_at};
@@ -93,7 +93,6 @@ pub(crate) fn the_audit_service_is_killed_under_load(plane: &Plane, watch: &Watc
 
 /// Each ends without a word and starts again, with an edit while it is gone if the edit can be made.
 fn every_process_is_killed_in_turn(plane: &Plane, watch: &Watch) {
-    let before = versions(plane);
     for service in ["nats", "audit", "gateway-agents-1", "gateway-agents-2", "renderer"] {
         let recipe = plane.recipe(service);
         plane.kill(service);
@@ -102,6 +101,7 @@ fn every_process_is_killed_in_turn(plane: &Plane, watch: &Watch) {
         if service != "nats" {
             plane.wait_ready(service, true);
         }
+        converges(plane, BY_THE_CLOCK);
     }
     plane.kill_and_start("gateway-operators");
     plane.wait_ready("gateway-operators", true);
@@ -115,7 +115,6 @@ fn every_process_is_killed_in_turn(plane: &Plane, watch: &Watch) {
     watch.edit(plane);
     plane.start_agents(&command);
     converges(plane, BY_THE_CLOCK);
-    assert_ne!(versions(plane), before);
     plane.histories_agree();
 }
 
