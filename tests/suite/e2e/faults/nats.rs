@@ -186,7 +186,8 @@ pub(crate) fn rubbish_repeats_and_crowds_of_hints_change_nothing(
     watch.edit(plane);
     converges(plane, BY_THE_CLOCK);
     for (service, before) in SERVICES.iter().zip(memory) {
-        let grown = plane.memory_max_kib(service) - before;
+        // The kernel's highest figure is of counters that it sums up roughly: it may fall by some pages.
+        let grown = plane.memory_max_kib(service).saturating_sub(before);
         assert!(grown < 64 * 1024, "{service} took {grown} KiB more");
     }
     // The edit is one update of each host that it touches, by one version: nothing that was published made another.
