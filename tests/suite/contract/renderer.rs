@@ -85,7 +85,7 @@ async fn a_restart_changes_no_version_and_the_log_has_every_event_once() {
 
 #[tokio::test]
 async fn events_wait_for_an_absent_broker_and_a_deleted_stream_is_written_again() {
-    let mut plane = Plane::start(NatsVersion::Floor).await;
+    let mut plane = Plane::start(NatsVersion::Current).await;
     let db = plane.enrol("db-1", "10.1.0.1", "db").await;
     plane.audited().await;
 
