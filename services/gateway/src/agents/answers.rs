@@ -1,9 +1,12 @@
 //! Waiting for the renderer's answer to a request.
 //!
 //! - A waiter is entered before the first look, so that an answer between look and wait is not missed.
+//! - Several may wait for one request, since the same request once more is the one that is there: each gets the answer, and who leaves takes nobody
+//!   along.
 //! - One statement looks for the answers of all that wait; nothing is looked for while nobody waits.
 
 use std::collections::HashMap;
+use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use holdfast_model::ids::EventId;
@@ -22,12 +25,18 @@ pub(super) struct Answers {
 
 #[derive(Debug, Default)]
 struct Shared {
-    waiting: Mutex<HashMap<EventId, oneshot::Sender<RequestAnswer>>>,
+    waiting: Mutex<Vec<Waiter>>,
     look: Notify,
 }
 
+#[derive(Debug)]
+struct Waiter {
+    request: EventId,
+    answer: oneshot::Sender<RequestAnswer>,
+}
+
 impl Answers {
-    fn waiting(&self) -> MutexGuard<'_, HashMap<EventId, oneshot::Sender<RequestAnswer>>> {
+    fn waiting(&self) -> MutexGuard<'_, Vec<Waiter>> {
         // Nothing that can panic runs under this lock.
         self.shared.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -45,42 +54,54 @@ impl Answers {
     /// Waits for the answer, for a bounded time; the request lives on if it does not come.
     pub(super) async fn wait(&self, request: EventId) -> Option<RequestAnswer> {
         let (answer, answered) = oneshot::channel();
-        self.waiting().insert(request, answer);
+        self.waiting().push(Waiter { request, answer });
         self.look();
         let answer = tokio::time::timeout(REQUEST_WAIT, answered).await;
-        self.waiting().remove(&request);
+        // Its receiver is gone by now.
+        self.waiting().retain(|waiter| !waiter.answer.is_closed());
         answer.ok()?.ok()
     }
 
     /// Looks for answers, for ever.
     pub(super) async fn run<S: AgentsStore>(self, store: S) {
         loop {
-            let ids: Vec<EventId> = {
-                let mut waiting = self.waiting();
-                // Who was cut off waits no more.
-                waiting.retain(|_, answer| !answer.is_closed());
-                waiting.keys().copied().collect()
-            };
+            let ids = self.requests();
             if ids.is_empty() {
                 self.shared.look.notified().await;
                 continue;
             }
             match store.load_answers(ids).await {
-                Ok(answers) => {
-                    let mut waiting = self.waiting();
-                    let decided = answers.into_iter().filter(|(_, answer)| *answer != RequestAnswer::Waiting);
-                    for (request, answer) in decided {
-                        if let Some(waiter) = waiting.remove(&request) {
-                            // Who was cut off meanwhile finds the answer by asking again.
-                            drop(waiter.send(answer));
-                        }
-                    }
-                }
+                Ok(answers) => self.tell(answers),
                 Err(error) => tracing::warn!(error = %Chain(&error), "answers cannot be read; looking again"),
             }
             tokio::select! {
                 () = self.shared.look.notified() => {}
                 () = tokio::time::sleep(ANSWERS_INTERVAL) => {}
+            }
+        }
+    }
+
+    /// What is waited for, each once.
+    fn requests(&self) -> Vec<EventId> {
+        let mut waiting = self.waiting();
+        // Who was cut off waits no more.
+        waiting.retain(|waiter| !waiter.answer.is_closed());
+        let mut ids: Vec<EventId> = waiting.iter().map(|waiter| waiter.request).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        ids
+    }
+
+    /// Tells everybody whose request is decided.
+    fn tell(&self, answers: Vec<(EventId, RequestAnswer)>) {
+        let decided: HashMap<EventId, RequestAnswer> =
+            answers.into_iter().filter(|(_, answer)| *answer != RequestAnswer::Waiting).collect();
+        let mut waiting = self.waiting();
+        for waiter in mem::take(&mut *waiting) {
+            match decided.get(&waiter.request) {
+                // Who was cut off meanwhile finds the answer by asking again.
+                Some(answer) => drop(waiter.answer.send(answer.clone())),
+                None => waiting.push(waiter),
             }
         }
     }

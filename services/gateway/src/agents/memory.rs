@@ -41,6 +41,11 @@ struct Kept {
     facts: Vec<Fact>,
     tokens: Vec<(TokenHash, u32)>,
     requests: BTreeMap<EventId, (HostId, Vec<u8>)>,
+    enrolments: Vec<(Enrolment, EventId, HostId)>,
+    /// Requests are taken and not decided.
+    undecided: bool,
+    asked: usize,
+    looks: usize,
     compares: usize,
 }
 
@@ -82,6 +87,26 @@ impl Memory {
 
     pub(super) fn allow_token(&self, token: TokenHash, uses: u32) {
         self.lock().tokens.push((token, uses));
+    }
+
+    /// How often a token may still be used.
+    pub(super) fn uses_left(&self, token: TokenHash) -> Option<u32> {
+        self.lock().tokens.iter().find(|(hash, _)| *hash == token).map(|(_, uses)| *uses)
+    }
+
+    /// Whether requests that are taken wait, as they do while no renderer runs.
+    pub(super) fn set_undecided(&self, undecided: bool) {
+        self.lock().undecided = undecided;
+    }
+
+    /// How many enrolments were asked for, the same one more than once among them.
+    pub(super) fn asked(&self) -> usize {
+        self.lock().asked
+    }
+
+    /// How often answers were looked for.
+    pub(super) fn looks(&self) -> usize {
+        self.lock().looks
     }
 
     /// A render: the version rises by one.
@@ -175,6 +200,10 @@ impl AgentsStore for Memory {
         let host = HostId::new(Uuid::now_v7());
         {
             let mut kept = self.kept()?;
+            kept.asked += 1;
+            if let Some((_, request, host)) = kept.enrolments.iter().find(|(known, ..)| *known == enrolment) {
+                return Ok(Ok((*request, *host)));
+            }
             let token = kept.tokens.iter_mut().find(|(hash, _)| *hash == enrolment.hash);
             let Some((_, uses)) = token else { return Ok(Err(TokenRefusal::Unknown)) };
             if *uses == 0 {
@@ -184,7 +213,9 @@ impl AgentsStore for Memory {
         }
         self.enrol(host, VerifyingKey::from_bytes(*enrolment.outcome_key.as_bytes()));
         let request = EventId::new(Uuid::now_v7());
-        self.kept()?.requests.insert(request, (host, enrolment.csr));
+        let mut kept = self.kept()?;
+        kept.requests.insert(request, (host, enrolment.csr.clone()));
+        kept.enrolments.push((enrolment, request, host));
         Ok(Ok((request, host)))
     }
 
@@ -195,9 +226,13 @@ impl AgentsStore for Memory {
     }
 
     async fn load_answers(&self, requests: Vec<EventId>) -> Result<Vec<(EventId, RequestAnswer)>, Away> {
-        let kept = self.kept()?;
+        let mut kept = self.kept()?;
+        kept.looks += 1;
         let answer = |id: EventId| {
             let (host, csr) = kept.requests.get(&id)?;
+            if kept.undecided {
+                return Some((id, RequestAnswer::Waiting));
+            }
             let key = KeyRequest::from_der(csr).unwrap();
             let leaf = self.ca.issue_host(*host, &key, OffsetDateTime::now_utc()).unwrap();
             Some((id, RequestAnswer::Granted { certificate_chain: Some(leaf.chain_pem.into_bytes()) }))

@@ -56,6 +56,7 @@ use uuid::Uuid;
 use super::memory::Memory;
 use super::{AgentsDoor, DoorConfig, Hooks, start};
 
+mod askers;
 #[cfg(feature = "test-hooks")]
 mod hook;
 mod postgres;
