@@ -5,7 +5,7 @@
 //! - A silent connection is found within two pings of 10 s (the client's default takes minutes, measured).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_nats::{ConnectOptions, Event, jetstream};
@@ -44,6 +44,8 @@ pub struct Bus {
     pub(crate) client: async_nats::Client,
     pub(crate) jetstream: jetstream::Context,
     link: watch::Receiver<Link>,
+    /// Whether the stream of events was there once: if it is not, somebody has deleted it.
+    pub(crate) events_seen: Arc<AtomicBool>,
 }
 
 /// How long a request to JetStream may take. Longer than a busy disk, shorter than anybody waits.
@@ -79,7 +81,7 @@ impl Bus {
             .map_err(|source| BusError::Connect { url: config.url.clone(), source: Box::new(source) })?;
         let mut jetstream = jetstream::new(client.clone());
         jetstream.set_timeout(REQUEST_TIMEOUT);
-        Ok(Self { client, jetstream, link })
+        Ok(Self { client, jetstream, link, events_seen: Arc::default() })
     }
 
     /// The state of the connection, and a way to wait for its change.

@@ -30,6 +30,18 @@ pub enum BusError {
         /// What it should have.
         wanted: String,
     },
+    /// Another hand took messages out of a stream that loses none.
+    #[error(
+        "stream {stream} was emptied or cut by another hand: {messages} of its {last} messages are left; delete the stream, and it is written again"
+    )]
+    StreamCut {
+        /// Which.
+        stream: &'static str,
+        /// How many it has.
+        messages: u64,
+        /// How many were ever put into it.
+        last: u64,
+    },
     /// The server did not do what was asked, or its answer is not known.
     #[error("NATS did not {doing}")]
     Request {
@@ -49,6 +61,7 @@ impl BusError {
             Self::Connect { .. } => "nats-unreachable",
             Self::NoStream { .. } => "stream-missing",
             Self::StreamDiffers { .. } => "stream-differs",
+            Self::StreamCut { .. } => "stream-cut",
             Self::Request { .. } => "nats-request",
         }
     }

@@ -1,9 +1,8 @@
 //! The writing end of the event stream, for the relay alone.
 //!
 //! - Each publish names the stream's last sequence, so a second writer or a lost answer shows as a refusal, never as a gap or a double.
-//! - A window of publishes is under way at once. The first refusal or silence ends it; later ones of the window were stored only if the stream stood
-//!   exactly at their place. What else the stream then holds, and where it ends, only [`EventLog::load_tail`] says: a message of another hand takes
-//!   a place, and those behind it fit again.
+//! - A window of publishes is under way at once. The first refusal or silence ends it. Each but the first also names the id of the one before it, so
+//!   that a message of another hand, which takes a place, has nothing of ours behind it. Where the stream then ends, only [`EventLog::load_tail`] says.
 
 use std::time::Duration;
 
@@ -16,7 +15,7 @@ use time::OffsetDateTime;
 
 use crate::connect::Bus;
 use crate::error::{BusError, boxed};
-use crate::streams::EVENTS_STREAM;
+use crate::streams::{EVENTS_STREAM, check_whole};
 
 /// How many publishes are under way at once: where the gain of a larger window ends (46–67 thousand a second, measured).
 const WINDOW: usize = 256;
@@ -74,9 +73,13 @@ impl EventLog {
     /// Reads how the stream ends: the bytes of its last [`TAIL_MAX`] messages or fewer, in their order. The writer goes on behind them.
     ///
     /// # Errors
-    /// [`BusError::NoStream`] if it is not there, [`BusError::Request`] if the server does not say.
+    /// [`BusError::NoStream`] if it is not there, [`BusError::StreamCut`] if it had messages and has none, so that nobody can say how it ended,
+    /// [`BusError::Request`] if the server does not say.
     pub async fn load_tail(&mut self) -> Result<Vec<Bytes>, BusError> {
         let info = self.bus.stream_info(EVENTS_STREAM).await?;
+        if info.state.messages == 0 {
+            check_whole(EVENTS_STREAM, &info.state)?;
+        }
         let last = info.state.last_sequence;
         let count = info.state.messages.min(TAIL_MAX as u64);
         let stream = self.bus.jetstream.get_stream_no_info(EVENTS_STREAM).await;
@@ -116,12 +119,18 @@ impl EventLog {
 
     async fn publish_window(&self, window: &[OutgoingEvent], last: u64) -> Result<usize, BusError> {
         let mut acks = Vec::with_capacity(window.len());
-        for (sequence, event) in (last..).zip(window) {
-            let message = PublishMessage::build()
+        // The server knows the id of the last message as long as it runs, and after that within the duplicate window: longer than a window is under way.
+        // That the first stands behind what is ours was seen when the one before it was acknowledged or read.
+        let before = std::iter::once(None).chain(window.iter().map(Some));
+        for ((sequence, event), before) in (last..).zip(window).zip(before) {
+            let mut message = PublishMessage::build()
                 .payload(event.payload.clone())
                 .message_id(&event.id)
                 .expected_stream(EVENTS_STREAM)
                 .expected_last_sequence(sequence);
+            if let Some(before) = before {
+                message = message.expected_last_message_id(&before.id);
+            }
             match self.bus.jetstream.send_publish(event.subject.clone(), message).await {
                 Ok(ack) => {
                     acks.push(ack);

@@ -77,6 +77,15 @@ async fn events_are_in_the_stream_once_each_and_in_order_whatever_was_answered()
             let incoming = timeout(DEADLINE, reader.next()).await.expect("in time").expect("goes on");
             assert_eq!((incoming.stream_sequence, incoming.payload), (sequence, event.payload.clone()), "{version:?}");
         }
+
+        // A message of another hand takes the place of the next: those of the window fit behind it by their places, and do not follow it.
+        let raw = mk_raw(&server).await;
+        let taken = raw.publish("holdfast.event.test", "another hand".into()).await.expect("is sent");
+        assert_eq!(taken.await.expect("is stored").sequence, 601);
+        let refused = log.publish(&(601..=900).map(mk_event).collect::<Vec<_>>()).await.expect("refused, not failed");
+        assert_eq!(refused, Published { count: 0, complete: false }, "{version:?}");
+        let tail = log.load_tail().await.expect("the stream is there");
+        assert_eq!(tail.last().map(|last| &last[..]), Some(&b"another hand"[..]), "{version:?}");
     }
 }
 
@@ -125,6 +134,41 @@ async fn a_deleted_event_stream_is_named_and_begins_anew() {
         ensure(&bus).await.expect("it is made again");
         assert!(log.load_tail().await.expect("the stream is there").is_empty());
         assert!(log.publish(&[mk_event(1), mk_event(2), mk_event(3)]).await.expect("published").complete);
+    }
+}
+
+#[tokio::test]
+async fn an_event_stream_that_lost_messages_is_named_and_one_that_lost_all_has_no_end_to_go_on_from() {
+    for version in NatsVersion::ALL {
+        let server = NatsServer::start(version);
+        let bus = mk_bus(&server).await;
+        ensure(&bus).await.expect("both are made");
+        let mut log = EventLog::new(bus.clone());
+        log.load_tail().await.expect("the stream is there");
+        log.publish(&[mk_event(1), mk_event(2), mk_event(3)]).await.expect("published");
+        let raw = mk_raw(&server).await;
+        let ours = raw.get_stream(EVENTS_STREAM).await.expect("it is there").cached_info().config.clone();
+        let discard = jetstream::stream::DiscardPolicy::Old;
+
+        let few = jetstream::stream::Config { max_messages: 1, discard, ..ours.clone() };
+        raw.update_stream(few).await.expect("nobody forbids it");
+        raw.update_stream(ours.clone()).await.expect("nobody forbids it");
+        for named in [bus.check_events().await, bus.ensure_events().await] {
+            let is_named = matches!(named, Err(BusError::StreamCut { stream: EVENTS_STREAM, messages: 1, last: 3 }));
+            assert!(is_named, "{version:?}: {named:?}");
+        }
+        assert_eq!(log.load_tail().await.expect("the last is there"), [mk_event(3).payload], "{version:?}");
+        assert!(log.publish(&[mk_event(4)]).await.expect("published").complete, "readers get what is new");
+
+        let max_age = Duration::from_millis(100);
+        let brief = jetstream::stream::Config { max_age, duplicate_window: max_age, ..ours };
+        raw.update_stream(brief).await.expect("nobody forbids it");
+        let emptied = async {
+            while !matches!(log.load_tail().await, Err(BusError::StreamCut { messages: 0, last: 4, .. })) {
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(DEADLINE, emptied).await.expect("in time");
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_nats::jetstream;
 use holdfast_audit::keeper::{Health, Keeper};
 use holdfast_audit::log::lines;
-use holdfast_bus::{Bus, BusConfig, EVENTS_STREAM, HintListener, Wake};
+use holdfast_bus::{Bus, BusConfig, BusError, EVENTS_STREAM, HintListener, Wake};
 use holdfast_events::{Actor, EnrolTokenCreated, Hint, OperationVerb, VerifyingKeyBytes};
 use holdfast_identity::{Ca, LeafKey, Signature, SigningKey};
 use holdfast_model::artifact::assemble;
@@ -85,40 +85,61 @@ async fn a_restart_changes_no_version_and_the_log_has_every_event_once() {
 
 #[tokio::test]
 async fn events_wait_for_an_absent_broker_and_a_deleted_stream_is_written_again() {
+    for server in NatsVersion::ALL {
+        let mut plane = Plane::start(server).await;
+        let db = plane.enrol("db-1", "10.1.0.1", "db").await;
+        plane.audited().await;
+
+        plane.nats.kill();
+        plane.apply(vec![mk_policy("isolate-db", "db")]).await;
+        // Without the bus nothing wakes the renderer but its clock.
+        plane.means.wakes.all();
+        plane.rendered(&[db], |states| version(states, db) == 2).await;
+        plane.nats.resume();
+        plane.audited().await;
+        // The stream of hints went with the server's memory, and no listener can make another.
+        plane.means.wakes.all();
+        let made = async {
+            while plane.means.bus.check_hints().await.is_err() {
+                tokio::task::yield_now().await
+            }
+        };
+        timeout(DEADLINE, made).await.expect("the stream of hints is made again");
+
+        let raw = plane.raw().await;
+        raw.delete_stream(EVENTS_STREAM).await.expect("it is there");
+        // Nothing happens, and it is written all the same once somebody finds that it is gone.
+        plane.means.wakes.streams.notify_one();
+        plane.relayed(&raw).await;
+        plane.apply(vec![mk_policy("isolate-db", "web")]).await;
+        plane.audited().await;
+        let proven = plane.stop().await;
+        assert_eq!(proven.faults, [], "{server:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_event_stream_that_another_hand_emptied_is_named_while_the_log_goes_on_and_one_made_anew_has_every_event() {
     let mut plane = Plane::start(NatsVersion::Current).await;
-    let db = plane.enrol("db-1", "10.1.0.1", "db").await;
+    plane.enrol("db-1", "10.1.0.1", "db").await;
     plane.audited().await;
+    let raw = plane.raw().await;
+    let ours = raw.get_stream(EVENTS_STREAM).await.expect("it is there").cached_info().config.clone();
+    let discard = jetstream::stream::DiscardPolicy::Old;
+    raw.update_stream(jetstream::stream::Config { max_messages: 1, discard, ..ours.clone() }).await.expect("they may");
+    raw.update_stream(ours).await.expect("they may");
 
-    plane.nats.kill();
+    let named = plane.means.events.check_events().await;
+    assert!(matches!(named, Err(BusError::StreamCut { messages: 1, .. })), "not ready: {named:?}");
     plane.apply(vec![mk_policy("isolate-db", "db")]).await;
-    // Without the bus nothing wakes the renderer but its clock.
-    plane.means.wakes.all();
-    plane.rendered(&[db], |states| version(states, db) == 2).await;
-    plane.nats.resume();
     plane.audited().await;
-    // The stream of hints went with the server's memory, and no listener can make another.
-    plane.means.wakes.all();
-    let made = async {
-        while plane.means.bus.check_hints().await.is_err() {
-            tokio::task::yield_now().await
-        }
-    };
-    timeout(DEADLINE, made).await.expect("the stream of hints is made again");
+    let named = plane.means.events.check_events().await;
+    assert!(matches!(named, Err(BusError::StreamCut { .. })), "until somebody does something: {named:?}");
 
-    let raw = jetstream::new(async_nats::connect(plane.nats.url()).await.expect("it listens"));
     raw.delete_stream(EVENTS_STREAM).await.expect("it is there");
-    // Nothing happens, and it is written all the same once somebody finds that it is gone.
     plane.means.wakes.streams.notify_one();
-    let numbered: u64 = plane.postgres.sql("SELECT count(*) FROM event_order").trim().parse().expect("a count");
-    let whole = async {
-        let held = async || raw.get_stream(EVENTS_STREAM).await.map_or(0, |stream| stream.cached_info().state.messages);
-        while held().await < numbered {
-            tokio::task::yield_now().await
-        }
-    };
-    timeout(DEADLINE, whole).await.expect("the stream has every event again");
-    plane.apply(vec![mk_policy("isolate-db", "web")]).await;
-    plane.audited().await;
+    plane.relayed(&raw).await;
+    plane.means.events.check_events().await.expect("it is whole");
     let proven = plane.stop().await;
     assert_eq!(proven.faults, []);
 }
@@ -128,10 +149,10 @@ async fn a_message_of_another_hand_stops_the_relay_loudly_and_a_stream_made_anew
     let mut plane = Plane::start(NatsVersion::Current).await;
     let db = plane.enrol("db-1", "10.1.0.1", "db").await;
     plane.audited().await;
-    let raw = jetstream::new(async_nats::connect(plane.nats.url()).await.expect("it listens"));
-    // In the place of the next event: what the relay publishes at once behind it would fit again.
+    let raw = plane.raw().await;
+    // In the place of the next event: by their places alone, those that the relay publishes at once behind it would fit again.
     let forged = raw.publish("holdfast.event.kind.forged", "forged".into()).await.expect("is sent");
-    forged.await.expect("is stored");
+    let forged = forged.await.expect("is stored").sequence;
     plane.apply(vec![mk_policy("isolate-db", "db")]).await;
     plane.rendered(&[db], |states| version(states, db) == 2).await;
     let noticed = async {
@@ -140,6 +161,8 @@ async fn a_message_of_another_hand_stops_the_relay_loudly_and_a_stream_made_anew
         }
     };
     timeout(DEADLINE, noticed).await.expect("it is noticed");
+    let held = raw.get_stream(EVENTS_STREAM).await.expect("it is there").cached_info().state.last_sequence;
+    assert_eq!(held, forged, "nothing of ours stands behind it");
     raw.delete_stream(EVENTS_STREAM).await.expect("it is there");
     plane.audited().await;
     assert!(!plane.means.wakes.foreign.load(Ordering::Relaxed));
@@ -326,6 +349,23 @@ impl Plane {
             }
         };
         timeout(DEADLINE, hinted).await.expect("hinted in time")
+    }
+
+    /// A client that may do everything.
+    async fn raw(&self) -> jetstream::Context {
+        jetstream::new(async_nats::connect(self.nats.url()).await.expect("it listens"))
+    }
+
+    /// Waits until the event stream has every event that has a number.
+    async fn relayed(&self, raw: &jetstream::Context) {
+        let numbered: u64 = self.postgres.sql("SELECT count(*) FROM event_order").trim().parse().expect("a count");
+        let held = async || raw.get_stream(EVENTS_STREAM).await.map_or(0, |stream| stream.cached_info().state.messages);
+        let whole = async {
+            while held().await < numbered {
+                tokio::task::yield_now().await
+            }
+        };
+        timeout(DEADLINE, whole).await.expect("the stream has every event again");
     }
 
     /// Waits until the audit log has as many entries as the database has events, each with its number.

@@ -26,7 +26,7 @@ const COMPARED: u32 = 128;
 /// The wait after the bus refused, so that an absent one is not asked without end.
 const BUS_RETRY: Duration = Duration::from_secs(1);
 
-/// The wait before a stream with something foreign in it is looked at again.
+/// The wait before a stream that a person must remove is looked at again.
 const FOREIGN_RETRY: Duration = Duration::from_secs(5);
 
 /// The last event that the stream is known to hold.
@@ -58,7 +58,8 @@ pub(super) async fn run(means: &Means, term: LeaseTerm, authority: Authority) ->
                 tracing::debug!(error = %holdfast_runtime::Chain(&error), "events wait for the bus");
                 cursor = None;
                 ensure(means).await;
-                tokio::time::sleep(BUS_RETRY).await;
+                let for_a_person = matches!(error, BusError::StreamCut { .. });
+                tokio::time::sleep(if for_a_person { FOREIGN_RETRY } else { BUS_RETRY }).await;
             }
             Err(Trouble::Foreign) => {
                 tracing::error!(

@@ -21,7 +21,9 @@ pub(super) async fn ensure(means: &Means) {
     for made in [means.bus.ensure_hints().await, means.events.ensure_events().await] {
         match made {
             Ok(()) => {}
-            Err(error @ BusError::StreamDiffers { .. }) => tracing::error!(%error, "a stream is not ours"),
+            Err(error @ (BusError::StreamDiffers { .. } | BusError::StreamCut { .. })) => {
+                tracing::error!(%error, "a stream is not ours");
+            }
             Err(error) => tracing::debug!(error = %holdfast_runtime::Chain(&error), "a stream cannot be made yet"),
         }
     }
