@@ -146,6 +146,12 @@ CREATE TABLE public.leases (
     holder text NOT NULL,
     term bigint NOT NULL,
     expires_at timestamp with time zone NOT NULL,
+    hint_fault text,
+    event_fault text,
+    relayed_epoch bigint,
+    relayed_seq bigint,
+    CONSTRAINT leases_event_fault_check CHECK ((octet_length(event_fault) <= 256)),
+    CONSTRAINT leases_hint_fault_check CHECK ((octet_length(hint_fault) <= 256)),
     CONSTRAINT leases_term_check CHECK ((term > 0))
 );
 CREATE TABLE public.migrations (

@@ -115,8 +115,8 @@ impl EnrolError {
     fn passes(&self) -> bool {
         match self {
             Self::Gateway(error) => {
-                use https::Error::{Connect, Exchange, Timeout};
-                matches!(error, Connect { .. } | Exchange { .. } | Timeout { .. })
+                use https::Error::{Connect, Exchange, HungUp, Timeout};
+                matches!(error, Connect { .. } | Exchange { .. } | HungUp { .. } | Timeout { .. })
             }
             Self::Refused { code, .. } => ["busy", "authority-away", "no-answer"].contains(&code.as_str()),
             Self::Already(_)

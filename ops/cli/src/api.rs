@@ -147,18 +147,22 @@ fn refused(body: &[u8], status: u16, base: &str, path: &str) -> Error {
 pub(crate) fn token(connection: &Connection) -> Result<Token, Error> {
     if let Some(path) = &connection.token_file {
         let bytes = files::read_secret(path)?;
-        let text = std::str::from_utf8(&bytes).map_err(|_| holdfast_identity::token::Error::Malformed)?;
-        return Ok(Token::parse(TokenKind::Api, text)?);
+        let text = std::str::from_utf8(&bytes).unwrap_or_default();
+        return parsed(text, path.display().to_string());
     }
     // Not an argument of the command line: every process of the machine could read it.
     match std::env::var("HOLDFAST_TOKEN") {
-        Ok(text) => Ok(Token::parse(TokenKind::Api, &text)?),
+        Ok(text) => parsed(&text, "HOLDFAST_TOKEN".to_owned()),
         Err(_) => Err(Error::Missing {
             what: "there is no API token",
             variable: "HOLDFAST_TOKEN or HOLDFAST_TOKEN_FILE",
             flag: "--token-file",
         }),
     }
+}
+
+fn parsed(text: &str, origin: String) -> Result<Token, Error> {
+    Token::parse(TokenKind::Api, text).map_err(|source| Error::Token { origin, source })
 }
 
 /// A text as one part of a path or a value of a query.

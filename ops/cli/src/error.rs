@@ -1,5 +1,6 @@
 //! How a command ends, and how it says why it did not do what was asked.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -27,6 +28,8 @@ pub(crate) enum End {
     NotApplied,
     /// Applied everywhere but not proven.
     NotConverged,
+    /// Nothing is in trouble, but something is under way or overdue.
+    UnderWay,
     /// The command line or its environment is wrong.
     Usage,
 }
@@ -42,6 +45,7 @@ impl From<End> for ExitCode {
             End::NotAllowed => 5,
             End::NotApplied => 6,
             End::NotConverged => 7,
+            End::UnderWay => 8,
             End::Usage => 64,
         })
     }
@@ -84,10 +88,16 @@ pub(crate) enum Error {
     #[error("TLS cannot be set up")]
     Tls(#[from] tls::Error),
     /// The API token.
-    #[error("the API token cannot be used")]
-    Token(#[from] token::Error),
-    /// A secret file.
-    #[error("a file cannot be read")]
+    #[error("what {origin} has is no API token")]
+    Token {
+        /// The file or variable that it came from.
+        origin: String,
+        /// Why not.
+        #[source]
+        source: token::Error,
+    },
+    /// The file of the API token.
+    #[error("the token's file cannot be used")]
     SecretFile(#[from] files::Error),
     /// A file.
     #[error("{} cannot be read", path.display())]
@@ -163,7 +173,7 @@ impl Error {
             | Self::Exchange(_)
             | Self::Ca(_)
             | Self::Tls(_)
-            | Self::Token(_)
+            | Self::Token { .. }
             | Self::SecretFile(_)
             | Self::Read { .. }
             | Self::Empty { .. }
@@ -188,7 +198,7 @@ impl Error {
             Self::Usage(rule, _) => rule,
             Self::Ca(error) => error.rule(),
             Self::Tls(error) => error.rule(),
-            Self::Token(error) => error.rule(),
+            Self::Token { source, .. } => source.rule(),
             Self::SecretFile(error) => error.rule(),
             Self::Read { .. } => "input-unreadable",
             Self::TooMuch { .. } => "input-too-much",
@@ -205,7 +215,10 @@ impl Error {
     pub(crate) fn is_passing(&self) -> bool {
         match self {
             Self::Exchange(error) => match error {
-                https::Error::Connect { .. } | https::Error::Exchange { .. } | https::Error::Timeout { .. } => true,
+                https::Error::Connect { .. }
+                | https::Error::Exchange { .. }
+                | https::Error::HungUp { .. }
+                | https::Error::Timeout { .. } => true,
                 https::Error::Url { .. }
                 | https::Error::Header { .. }
                 | https::Error::Tls { .. }
@@ -217,7 +230,7 @@ impl Error {
             | Self::Usage(..)
             | Self::Ca(_)
             | Self::Tls(_)
-            | Self::Token(_)
+            | Self::Token { .. }
             | Self::SecretFile(_)
             | Self::Read { .. }
             | Self::Empty { .. }
@@ -233,7 +246,17 @@ impl Error {
     }
 
     /// What to do about it, where that can be known from here.
-    pub(crate) fn advice(&self) -> Option<&'static str> {
+    pub(crate) fn advice(&self) -> Option<Cow<'static, str>> {
+        if let Self::SecretFile(files::Error::Exposed { path, .. }) = self {
+            return Some(format!("chmod 600 {}", path.display()).into());
+        }
+        if let Self::Refused(problem) = self {
+            return of_problem(problem).map(Cow::Borrowed);
+        }
+        self.fixed_advice().map(Cow::Borrowed)
+    }
+
+    fn fixed_advice(&self) -> Option<&'static str> {
         const OWNER: &str = "the file is another user's: run this as that user (sudo -E holdfast …), or have it made readable; \
                              ./ops/up run by sudo gives the demo's files to the user who ran it";
         match self {
@@ -243,6 +266,12 @@ impl Error {
             Self::Exchange(https::Error::Tls { .. }) => {
                 Some("is it this plane's CA? `holdfast doctor` shows names and dates of the certificate")
             }
+            Self::Exchange(https::Error::HungUp { .. }) => {
+                Some("something listens there and hangs up: is the gateway behind it up? the demo's: ./ops/up --detach")
+            }
+            Self::Token { .. } => Some(
+                "an API token is one word that begins with hfa_; an admin makes one: holdfast api-token create NAME --role ROLE",
+            ),
             Self::Exchange(https::Error::TooLarge { .. }) => Some("ask for less: one namespace, one kind"),
             Self::Exchange(https::Error::Url { .. }) => Some("an address is written as https://HOST:PORT"),
             Self::Foreign { .. } => {
@@ -263,7 +292,6 @@ impl Error {
             | Self::Missing { .. }
             | Self::Usage(..)
             | Self::Tls(_)
-            | Self::Token(_)
             | Self::Empty { .. }
             | Self::TooMuch { .. }
             | Self::Checkpoint { .. }
@@ -278,12 +306,16 @@ impl Error {
     /// For people: what happened, every finding on a line of its own, and the request's id.
     pub(crate) fn to_text(&self) -> String {
         let Self::Refused(problem) = self else {
-            let advice = self.advice().map(|advice| format!("\n  {advice}")).unwrap_or_default();
+            let advice = self.advice().map(|advice| format!("\n  -> {advice}")).unwrap_or_default();
             return format!("error: {} [{}]{advice}", chain(self), self.rule());
         };
         let mut text = String::new();
         // Writing into a string does not fail.
         let _written = refusal(&mut text, problem);
+        if let Some(advice) = self.advice() {
+            text.push_str("\n  -> ");
+            text.push_str(&advice);
+        }
         text
     }
 
@@ -300,6 +332,37 @@ impl Error {
             "rule": self.rule(),
         });
         problem.to_string()
+    }
+}
+
+/// What to do about a refusal that is not about what was asked.
+fn of_problem(problem: &Problem) -> Option<&'static str> {
+    match problem.known_type()? {
+        ProblemType::DatabaseUnavailable => Some(
+            "look at Postgres and at the gateway's log; `./ops/up --detach` starts again what has ended of the demo",
+        ),
+        ProblemType::AuditUnavailable => Some("look at holdfast-audit and its log; events wait and are not lost"),
+        ProblemType::Unauthenticated => Some(
+            "is the token of another fleet? `. STATE/env` of this one again; \
+             an admin makes a new one: holdfast api-token create NAME --role ROLE",
+        ),
+        ProblemType::AlreadyRevoked
+        | ProblemType::Ambiguous
+        | ProblemType::BodyTooLarge
+        | ProblemType::Busy
+        | ProblemType::DocumentsRefused
+        | ProblemType::Internal
+        | ProblemType::InvalidCursor
+        | ProblemType::InvalidRequest
+        | ProblemType::MediaType
+        | ProblemType::MethodNotAllowed
+        | ProblemType::NotAllowed
+        | ProblemType::NotFound
+        | ProblemType::NotRendered
+        | ProblemType::OutcomeUnknown
+        | ProblemType::RequestTimeout
+        | ProblemType::StalePlan
+        | ProblemType::StaleRevision => None,
     }
 }
 

@@ -225,7 +225,9 @@ Examples:
   holdfast doctor -o json
 ";
 
-pub(crate) const DOCTOR_ENDS: &str = "Exit codes: 0 everything is well, 1 something is not, 64 wrong usage.";
+pub(crate) const DOCTOR_ENDS: &str = "\
+Exit codes: 0 everything is well, 1 something is in trouble, 8 nothing is, but something is under way or overdue: look \
+again, 64 wrong usage.";
 
 pub(crate) const LAB: &str = "\
 Examples:

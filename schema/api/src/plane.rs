@@ -5,15 +5,30 @@ use utoipa::ToSchema;
 
 use crate::token::ApiTokenView;
 
+/// How a thing that was looked at is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum CheckState {
+    /// Well.
+    Ok,
+    /// Under way, overdue, or waiting for another part that is in trouble: it may pass, so look again.
+    Watch,
+    /// In trouble: it does not pass by itself.
+    Trouble,
+}
+
 /// One thing that the control plane needs.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct PlaneCheck {
     /// Its name.
     pub name: String,
+    /// How it is.
+    pub state: CheckState,
     /// Whether it is well.
     pub ok: bool,
-    /// What was seen.
-    pub detail: String,
+    /// What was seen; absent for a token that does not reach all namespaces.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
     /// What to do; absent while it is well.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
@@ -28,6 +43,6 @@ pub struct PlaneView {
     pub now: String,
     /// The token that was shown.
     pub token: ApiTokenView,
-    /// What was looked at, in the order in which it depends on each other.
+    /// What was looked at within the last second, in the order in which it depends on each other.
     pub checks: Vec<PlaneCheck>,
 }

@@ -34,7 +34,7 @@ pub enum Error {
         source: io::Error,
     },
     /// Others than its owner and its group's readers reach the secret.
-    #[error("{} is open to others (mode {mode:04o}): a private key wants 0600, or 0640 with a group of its own", path.display())]
+    #[error("{} holds a secret and is open to others (mode {mode:04o}), where 0600 is wanted", path.display())]
     Exposed {
         /// The file.
         path: PathBuf,

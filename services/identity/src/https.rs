@@ -64,6 +64,15 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
+    /// Something took the connection and ended it before TLS came about: as a forwarder does with nobody behind it.
+    #[error("{authority} takes the connection and hangs up")]
+    HungUp {
+        /// Host and port.
+        authority: String,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
     /// The connection broke, or carried no HTTP.
     #[error("the exchange with {authority} broke")]
     Exchange {
@@ -100,6 +109,7 @@ impl Error {
             Self::Header { .. } => "header",
             Self::Connect { .. } => "unreachable",
             Self::Tls { .. } => "tls-refused",
+            Self::HungUp { .. } => "hung-up",
             Self::Exchange { .. } => "exchange-broken",
             Self::Timeout { .. } => "timeout",
             Self::TooLarge { .. } => "answer-too-large",
@@ -311,7 +321,7 @@ impl Client {
             .connector
             .connect(target.name.clone(), stream)
             .await
-            .map_err(|source| Error::Tls { authority: authority.clone(), source })?;
+            .map_err(|source| not_agreed(authority.clone(), source))?;
         let peer_certificates =
             stream.get_ref().1.peer_certificates().unwrap_or_default().iter().map(|c| c.clone().into_owned()).collect();
         let broke = |source| Error::Exchange { authority: authority.clone(), source };
@@ -324,6 +334,16 @@ impl Client {
         sent.headers_mut().insert(HOST, target.host_header.clone());
         let (head, body) = exchange.drive(sender.send_request(sent)).await.map_err(broke)?.into_parts();
         Ok(Streaming { status: head.status, headers: head.headers, authority, exchange, body, peer_certificates })
+    }
+}
+
+/// What a handshake that failed means: a peer that refuses says so in TLS before it closes.
+fn not_agreed(authority: String, source: io::Error) -> Error {
+    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+    if matches!(source.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof) {
+        Error::HungUp { authority, source }
+    } else {
+        Error::Tls { authority, source }
     }
 }
 

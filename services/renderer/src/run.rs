@@ -4,7 +4,6 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use holdfast_bus::{Bus, BusConfig, BusError, HintListener, Wake};
@@ -197,11 +196,6 @@ fn listen(process: &Process, means: &Means, token: CancellationToken) {
     });
 }
 
-async fn check_bus(means: &Means) -> Result<(), BusError> {
-    means.bus.check_hints().await?;
-    means.events.check_events().await
-}
-
 async fn probe(means: Means, database: Check, bus: Check, token: CancellationToken) -> Result<(), Infallible> {
     let mut warned = false;
     while !token.is_cancelled() {
@@ -209,15 +203,13 @@ async fn probe(means: Means, database: Check, bus: Check, token: CancellationTok
             Ok(()) => database.ok(),
             Err(error) => database.fail(holdfast_runtime::Chain(&error).to_string()),
         }
-        match check_bus(&means).await {
-            Ok(()) if means.wakes.foreign.load(Ordering::Relaxed) => {
-                bus.fail("the event stream holds what this database never wrote");
-            }
-            Ok(()) => bus.ok(),
-            Err(error) => {
-                bus.fail(holdfast_runtime::Chain(&error).to_string());
-                means.wakes.streams.notify_one();
-            }
+        let seen = leader::look_at_bus(&means).await;
+        if seen.is_away {
+            means.wakes.streams.notify_one();
+        }
+        match seen.hint_fault.or(seen.event_fault) {
+            Some(fault) => bus.fail(fault),
+            None => bus.ok(),
         }
         if !warned && means.bus.server_is_current() == Some(false) {
             warned = true;

@@ -7,7 +7,9 @@
 use std::time::Duration;
 
 use holdfast_events::{Actor, Label128, LeaseAcquired};
-use holdfast_model::numbers::LeaseTerm;
+use holdfast_model::condition::bounded;
+use holdfast_model::numbers::{AuthorityEpoch, EventSeq, LeaseTerm};
+use holdfast_model::secret::redacted;
 use sqlx::postgres::PgConnection;
 
 use crate::error::Error;
@@ -19,6 +21,20 @@ use crate::value::{big, number};
 pub const LEASE_TTL: Duration = Duration::from_secs(30);
 /// The lease of the one renderer that renders, numbers and relays.
 pub const RENDERER_LEASE: &str = "renderer";
+
+/// How long what a holder says of the bus may be, in bytes.
+const FAULT_BYTES_MAX: usize = 256;
+
+/// What the holder of the renderer's lease says of the bus, for people.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct BusReport {
+    /// What is wrong with the stream of hints, if anything.
+    pub hint_fault: Option<String>,
+    /// What is wrong with the stream of events, if anything.
+    pub event_fault: Option<String>,
+    /// The last event that the stream is known to hold; absent before the stream was looked at, zero if it holds none.
+    pub relayed: Option<(AuthorityEpoch, EventSeq)>,
+}
 
 /// The answer to a claim.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -72,6 +88,40 @@ impl Store {
         .await
     }
 
+    /// Writes beside the renderer's lease what its holder sees of the bus; false if it is no longer held under this term. The words are cut to what
+    /// fits, and no token in them is kept.
+    ///
+    /// # Errors
+    /// [`Error`] of the connection.
+    pub async fn report_bus(&self, term: LeaseTerm, report: &BusReport) -> Result<bool, Error> {
+        let words = |fault: &Option<String>| fault.as_deref().map(|text| bounded(&redacted(text), FAULT_BYTES_MAX));
+        let (hints, events) = (words(&report.hint_fault), words(&report.event_fault));
+        let relayed = match report.relayed {
+            Some((epoch, seq)) => Some((big(epoch.raw())?, big(seq.raw())?)),
+            None => None,
+        };
+        let term = big(term.raw())?;
+        self.transact("report the bus", Mode::Write, move |tx| {
+            let (hints, events) = (hints.clone(), events.clone());
+            Box::pin(async move {
+                let done = sqlx::query(
+                    "UPDATE leases SET hint_fault = $3, event_fault = $4, relayed_epoch = $5, relayed_seq = $6 \
+                     WHERE name = $1 AND term = $2 AND expires_at > clock_timestamp()",
+                )
+                .bind(RENDERER_LEASE)
+                .bind(term)
+                .bind(hints)
+                .bind(events)
+                .bind(relayed.map(|(epoch, _)| epoch))
+                .bind(relayed.map(|(_, seq)| seq))
+                .execute(tx)
+                .await?;
+                Ok(done.rows_affected() == 1)
+            })
+        })
+        .await
+    }
+
     /// Gives a lease up, so that a successor need not wait; false if it was not held under this term.
     ///
     /// # Errors
@@ -101,7 +151,8 @@ async fn acquire(tx: &mut PgConnection, actor: Actor, name: Label128, holder: La
         "INSERT INTO leases AS l (name, holder, term, expires_at) \
          VALUES ($1, $2, 1, clock_timestamp() + make_interval(secs => $3)) \
          ON CONFLICT (name) DO UPDATE \
-         SET holder = excluded.holder, term = l.term + 1, expires_at = clock_timestamp() + make_interval(secs => $3) \
+         SET holder = excluded.holder, term = l.term + 1, expires_at = clock_timestamp() + make_interval(secs => $3), \
+             hint_fault = NULL, event_fault = NULL, relayed_epoch = NULL, relayed_seq = NULL \
          WHERE l.expires_at <= clock_timestamp() \
          RETURNING term",
     )

@@ -38,6 +38,7 @@ pub(crate) const STEPS: &[(&str, &str)] = steps! {
     "0012_grants",
     "0013_agents_read_addresses",
     "0014_requests_of_a_key",
+    "0015_leases_say_how_the_bus_is",
 };
 
 /// Any number that nothing else in this database locks: the bytes of "migrate".

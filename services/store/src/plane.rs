@@ -1,4 +1,8 @@
-//! What the database knows of the processes around it: who renders, who serves, and how far the order of events is.
+//! What the database knows of the processes around it: who renders, who serves, and how far each step of an event's way is.
+//!
+//! - An event's way has three steps: its number (the renderer), the stream (the relay), the audit log. What waits before each is judged by its age, not
+//!   by a count: ten thousand events are a second of one fleet and days of another.
+//! - Ages are by the database's clock.
 
 use std::time::Duration;
 
@@ -6,50 +10,99 @@ use holdfast_model::numbers::{AuthorityEpoch, EventSeq};
 use sqlx::postgres::PgConnection;
 
 use crate::error::Error;
-use crate::lease::RENDERER_LEASE;
+use crate::lease::{BusReport, LEASE_TTL, RENDERER_LEASE};
 use crate::pool::{Mode, Store};
-use crate::value::number;
+use crate::value::{big, number};
 
-/// How many of the newest events are looked at: one without a number is among them, or its relay has been away for longer than these took.
-const NEWEST_EVENTS: i64 = 10_000;
+/// How many events are looked at before each step: of the newest for those without a number (one is among them, or its relay has been away for longer
+/// than these took), of the oldest for the others.
+pub const EVENTS_LOOKED_AT: u32 = 10_000;
+
+/// A place in the order of events.
+pub type EventPlace = (AuthorityEpoch, EventSeq);
+
+/// The holder of a lease.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LeaseFacts {
+    /// Who.
+    pub holder: String,
+    /// How long ago it said that it lives.
+    pub renewed_ago: Duration,
+}
+
+/// Events before a step of their way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct WaitingEvents {
+    /// How many, at most [`EVENTS_LOOKED_AT`].
+    pub count: u64,
+    /// How old the oldest of them is.
+    pub age: Duration,
+}
 
 /// The processes, as the database knows them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PlaneFacts {
-    /// Who holds the renderer's lease, and how long it still holds without renewal; nobody if it ran out.
-    pub renderer: Option<(String, Duration)>,
-    /// How many gateway processes hold a lease.
-    pub gateways: u64,
-    /// The epoch of the order of events, and its last number; zero if there is none.
-    pub last_event: (AuthorityEpoch, EventSeq),
-    /// How many of the newest events have no number.
-    pub unnumbered: u64,
-    /// How old the oldest of them is.
-    pub unnumbered_age: Duration,
+    /// Who holds the renderer's lease; nobody if it ran out.
+    pub renderer: Option<LeaseFacts>,
+    /// What the renderer said of the bus.
+    pub bus: BusReport,
+    /// The gateway processes that hold a lease.
+    pub gateways: Vec<LeaseFacts>,
+    /// The last number that an event has; zero if none has one.
+    pub last_event: EventPlace,
+    /// The newest events that have no number.
+    pub unnumbered: WaitingEvents,
+    /// Events with a number that the stream is not known to hold; absent if nobody says what it holds.
+    pub unrelayed: Option<WaitingEvents>,
+    /// Events that the stream holds, as far as is known, and the audit log does not.
+    pub unaudited: WaitingEvents,
 }
 
 impl Store {
-    /// Reads them.
+    /// Reads them; `audited` is the last event that the audit log holds, zero if it holds none.
     ///
     /// # Errors
     /// [`Error`] of the connection.
-    pub async fn plane_facts(&self) -> Result<PlaneFacts, Error> {
-        self.transact("look at the plane", Mode::Snapshot, |tx| Box::pin(facts(tx))).await
+    pub async fn plane_facts(&self, audited: Option<EventPlace>) -> Result<PlaneFacts, Error> {
+        self.transact("look at the plane", Mode::Snapshot, move |tx| Box::pin(facts(tx, audited))).await
     }
 }
 
-async fn facts(tx: &mut PgConnection) -> Result<PlaneFacts, Error> {
-    let renderer: Option<(String, f64)> = sqlx::query_as(
-        "SELECT holder, extract(epoch FROM expires_at - clock_timestamp())::float8 FROM leases \
-         WHERE name = $1 AND expires_at > clock_timestamp()",
+#[derive(sqlx::FromRow)]
+struct LeaseRow {
+    name: String,
+    holder: String,
+    remaining: f64,
+    hint_fault: Option<String>,
+    event_fault: Option<String>,
+    relayed_epoch: Option<i64>,
+    relayed_seq: Option<i64>,
+}
+
+impl LeaseRow {
+    fn facts(&self) -> LeaseFacts {
+        let remaining = Duration::from_secs_f64(self.remaining.max(0.0));
+        LeaseFacts { holder: self.holder.clone(), renewed_ago: LEASE_TTL.saturating_sub(remaining) }
+    }
+
+    fn report(&self) -> Result<BusReport, Error> {
+        let relayed = match (self.relayed_epoch, self.relayed_seq) {
+            (Some(epoch), Some(seq)) => Some(place(epoch, seq)?),
+            (Some(_) | None, _) => None,
+        };
+        Ok(BusReport { hint_fault: self.hint_fault.clone(), event_fault: self.event_fault.clone(), relayed })
+    }
+}
+
+async fn facts(tx: &mut PgConnection, audited: Option<EventPlace>) -> Result<PlaneFacts, Error> {
+    let leases: Vec<LeaseRow> = sqlx::query_as(
+        "SELECT name, holder, extract(epoch FROM expires_at - clock_timestamp())::float8 AS remaining, \
+                hint_fault, event_fault, relayed_epoch, relayed_seq \
+         FROM leases WHERE expires_at > clock_timestamp() ORDER BY name",
     )
-    .bind(RENDERER_LEASE)
-    .fetch_optional(&mut *tx)
+    .fetch_all(&mut *tx)
     .await?;
-    let gateways: i64 =
-        sqlx::query_scalar("SELECT count(*) FROM leases WHERE name LIKE 'gw\\_%' AND expires_at > clock_timestamp()")
-            .fetch_one(&mut *tx)
-            .await?;
+    let renderer = leases.iter().find(|lease| lease.name == RENDERER_LEASE);
     let (epoch, seq): (i64, i64) = sqlx::query_as(
         "SELECT a.authority_epoch, coalesce((SELECT max(seq) FROM event_order o \
          WHERE o.authority_epoch = a.authority_epoch), 0) FROM authority a",
@@ -57,20 +110,60 @@ async fn facts(tx: &mut PgConnection) -> Result<PlaneFacts, Error> {
     .fetch_optional(&mut *tx)
     .await?
     .ok_or(Error::NoAuthority)?;
-    let (count, age): (i64, f64) = sqlx::query_as(
+    let last_event = place(epoch, seq)?;
+    let bus = renderer.map(LeaseRow::report).transpose()?.unwrap_or_default();
+    let unrelayed = match bus.relayed {
+        Some(relayed) => Some(between(tx, relayed, last_event).await?),
+        None => None,
+    };
+    // A place of a later life than this database has is none: it was restored, or the log is another's.
+    let audited = audited.filter(|audited| audited.0 <= last_event.0);
+    let audited = audited.unwrap_or((AuthorityEpoch::from_raw(1), EventSeq::ZERO));
+    Ok(PlaneFacts {
+        unnumbered: unnumbered(tx).await?,
+        unrelayed,
+        unaudited: between(tx, audited, bus.relayed.unwrap_or(last_event)).await?,
+        renderer: renderer.map(LeaseRow::facts),
+        gateways: leases.iter().filter(|lease| lease.name.starts_with("gw_")).map(LeaseRow::facts).collect(),
+        bus,
+        last_event,
+    })
+}
+
+async fn unnumbered(tx: &mut PgConnection) -> Result<WaitingEvents, Error> {
+    let row: (i64, f64) = sqlx::query_as(
         "SELECT count(*), coalesce(extract(epoch FROM clock_timestamp() - min(e.at)), 0)::float8 \
          FROM (SELECT event_id, at FROM events ORDER BY lid DESC LIMIT $1) e \
          WHERE NOT EXISTS (SELECT FROM event_order o WHERE o.event_id = e.event_id)",
     )
-    .bind(NEWEST_EVENTS)
-    .fetch_one(&mut *tx)
+    .bind(i64::from(EVENTS_LOOKED_AT))
+    .fetch_one(tx)
     .await?;
-    let epoch = AuthorityEpoch::from_raw(number("authority_epoch", epoch)?);
-    Ok(PlaneFacts {
-        renderer: renderer.map(|(holder, seconds)| (holder, Duration::from_secs_f64(seconds.max(0.0)))),
-        gateways: number("count", gateways)?,
-        last_event: (epoch, EventSeq::from_raw(number("seq", seq)?)),
-        unnumbered: number("count", count)?,
-        unnumbered_age: Duration::from_secs_f64(age.max(0.0)),
-    })
+    waiting(row)
+}
+
+/// Numbered events behind one place, up to another.
+async fn between(tx: &mut PgConnection, behind: EventPlace, to: EventPlace) -> Result<WaitingEvents, Error> {
+    let row: (i64, f64) = sqlx::query_as(
+        "SELECT count(*), coalesce(extract(epoch FROM clock_timestamp() - min(e.at)), 0)::float8 \
+         FROM (SELECT event_id FROM event_order \
+               WHERE (authority_epoch, seq) > ($1, $2) AND (authority_epoch, seq) <= ($3, $4) \
+               ORDER BY authority_epoch, seq LIMIT $5) o JOIN events e USING (event_id)",
+    )
+    .bind(big(behind.0.raw())?)
+    .bind(big(behind.1.raw())?)
+    .bind(big(to.0.raw())?)
+    .bind(big(to.1.raw())?)
+    .bind(i64::from(EVENTS_LOOKED_AT))
+    .fetch_one(tx)
+    .await?;
+    waiting(row)
+}
+
+fn place(epoch: i64, seq: i64) -> Result<EventPlace, Error> {
+    Ok((AuthorityEpoch::from_raw(number("authority_epoch", epoch)?), EventSeq::from_raw(number("seq", seq)?)))
+}
+
+fn waiting((count, age): (i64, f64)) -> Result<WaitingEvents, Error> {
+    Ok(WaitingEvents { count: number("count", count)?, age: Duration::from_secs_f64(age.max(0.0)) })
 }

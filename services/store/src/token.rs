@@ -181,6 +181,26 @@ impl Store {
         .await
     }
 
+    /// One API token, if there is one of this id.
+    ///
+    /// # Errors
+    /// [`Error`] of the connection.
+    pub async fn api_token(&self, token: ApiTokenId) -> Result<Option<ApiTokenEntry>, Error> {
+        self.transact("read an API token", Mode::Snapshot, move |tx| {
+            Box::pin(async move {
+                let row: Option<ApiTokenRow> = sqlx::query_as(
+                    "SELECT token_id, name, role, namespaces, created_at, expires_at, revoked_at FROM api_tokens \
+                     WHERE token_id = $1",
+                )
+                .bind(token.uuid())
+                .fetch_optional(tx)
+                .await?;
+                row.map(ApiTokenRow::entry).transpose()
+            })
+        })
+        .await
+    }
+
     /// Every API token, newest first.
     ///
     /// # Errors

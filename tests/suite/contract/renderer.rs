@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_nats::jetstream;
 use holdfast_audit::keeper::{Health, Keeper};
 use holdfast_audit::log::lines;
-use holdfast_bus::{Bus, BusConfig, BusError, EVENTS_STREAM, HintListener, Wake};
+use holdfast_bus::{Bus, BusConfig, BusError, EVENTS_STREAM, HINTS_STREAM, HintListener, Wake};
 use holdfast_events::{Actor, EnrolTokenCreated, Hint, OperationVerb, VerifyingKeyBytes};
 use holdfast_identity::{Ca, LeafKey, Signature, SigningKey};
 use holdfast_model::artifact::assemble;
@@ -170,6 +170,35 @@ async fn a_message_of_another_hand_stops_the_relay_loudly_and_a_stream_made_anew
     assert_eq!(proven.faults, []);
 }
 
+#[tokio::test]
+async fn what_is_wrong_with_a_stream_stands_beside_the_lease_and_goes_away_with_it() {
+    let mut plane = Plane::start(NatsVersion::Current).await;
+    plane.audited().await;
+    let raw = jetstream::new(async_nats::connect(plane.nats.url()).await.expect("it listens"));
+    let beside = "SELECT concat_ws('|', coalesce(hint_fault, '-'), coalesce(event_fault, '-'), \
+                  (relayed_epoch, relayed_seq) = (SELECT authority_epoch, seq FROM event_order ORDER BY 1 DESC, 2 DESC LIMIT 1)) \
+                  FROM leases WHERE name = 'renderer'";
+    plane.says(beside, |hints, events, whole| hints == "-" && events == "-" && whole == "t").await;
+
+    let mut hints = raw.get_stream(HINTS_STREAM).await.expect("it is there").cached_info().config.clone();
+    hints.subjects = vec!["holdfast.hint.nothing".to_owned()];
+    raw.update_stream(hints).await.expect("another hand");
+    let forged = raw.publish("holdfast.event.kind.forged", "forged".into()).await.expect("is sent");
+    forged.await.expect("is stored");
+    plane.enrol("db-1", "10.1.0.1", "db").await;
+    let named = |hints: &str, events: &str, whole: &str| {
+        hints.contains("HOLDFAST_HINTS has subjects") && events.contains("never wrote") && whole == "f"
+    };
+    plane.says(beside, named).await;
+
+    raw.delete_stream(HINTS_STREAM).await.expect("it is there");
+    raw.delete_stream(EVENTS_STREAM).await.expect("it is there");
+    plane.means.wakes.streams.notify_one();
+    plane.says(beside, |hints, events, whole| hints == "-" && events == "-" && whole == "t").await;
+    let proven = plane.stop().await;
+    assert_eq!(proven.faults, []);
+}
+
 /// A control plane without gateways: what they would ask is asked by the test.
 struct Plane {
     postgres: TestPostgres,
@@ -188,6 +217,24 @@ struct Plane {
 }
 
 impl Plane {
+    /// Waits until the renderer says this of both streams, and whether the stream has every numbered event.
+    async fn says(&self, beside: &str, wanted: impl Fn(&str, &str, &str) -> bool) {
+        let mut said = String::new();
+        let heard = async {
+            loop {
+                self.means.wakes.report.notify_one();
+                said = self.postgres.sql(beside);
+                let parts: Vec<&str> = said.trim().split('|').collect();
+                if matches!(parts.as_slice(), [hints, events, whole] if wanted(hints, events, whole)) {
+                    return;
+                }
+                tokio::task::yield_now().await;
+            }
+        };
+        let heard = timeout(DEADLINE, heard).await;
+        assert!(heard.is_ok(), "{said}");
+    }
+
     async fn start(version: NatsVersion) -> Self {
         let postgres = TestPostgres::start_migrated().await;
         let nats = NatsServer::start(version);

@@ -1,12 +1,13 @@
 //! `doctor`: one screen that says what is wrong and what to do.
 //!
 //! - Checks depend on each other: after the first that leads nowhere the rest is not looked at, and that is said.
-//! - What only the API can know it says itself; nothing is concluded here from its parts.
+//! - What only the API can know it says itself; all that is concluded here is that a fleet nobody can hear is not itself the trouble.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use holdfast_api::plane::PlaneView;
+use holdfast_api::plane::{CheckState, PlaneView};
+use holdfast_api::problem::ProblemType;
 use holdfast_api::status::{RevisionState, StatusView};
 use holdfast_identity::https::{self, Client, Response};
 use holdfast_identity::{ShownCertificate, TrustRoots, tls};
@@ -27,10 +28,15 @@ const SKEW_MAX: Duration = Duration::seconds(60);
 /// A certificate that ends sooner was not renewed when it should have been.
 const RENEWAL: Duration = Duration::hours(1);
 
+/// `init` replaces nothing that is there.
+const ISSUE_ANEW: &str = "have it issued anew, where the CA's key is: take KEYS/gateway-operators/gateway-operators.pem away, run `holdfast-renderer init --dir KEYS` \
+                          with the names that it had (--gateway-operators-name), give the gateway both new files and start it again";
+
 /// One thing that was looked at.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 struct Check {
     name: String,
+    state: CheckState,
     ok: bool,
     detail: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -43,18 +49,30 @@ struct Checks(Vec<Check>);
 
 impl Checks {
     fn well(&mut self, name: &str, detail: impl Into<String>) {
-        self.0.push(Check { name: name.to_owned(), ok: true, detail: detail.into(), remedy: None });
+        self.put(name, CheckState::Ok, detail.into(), None);
+    }
+
+    fn watch(&mut self, name: &str, detail: impl Into<String>, remedy: impl Into<String>) {
+        self.put(name, CheckState::Watch, detail.into(), Some(remedy.into()));
     }
 
     fn unwell(&mut self, name: &str, detail: impl Into<String>, remedy: impl Into<String>) {
-        let remedy = Some(remedy.into());
-        self.0.push(Check { name: name.to_owned(), ok: false, detail: detail.into(), remedy });
+        self.put(name, CheckState::Trouble, detail.into(), Some(remedy.into()));
+    }
+
+    fn put(&mut self, name: &str, state: CheckState, detail: String, remedy: Option<String>) {
+        self.0.push(Check { name: name.to_owned(), state, ok: state == CheckState::Ok, detail, remedy });
     }
 
     fn error(&mut self, name: &str, error: &Error, remedy: &str) {
         let text = error.to_text();
         let text = text.strip_prefix("error: ").unwrap_or(&text).lines().next().unwrap_or_default().to_owned();
-        self.unwell(name, text, error.advice().unwrap_or(remedy));
+        self.unwell(name, text, error.advice().unwrap_or(remedy.into()));
+    }
+
+    /// The names of those that are so.
+    fn named(&self, state: CheckState) -> Vec<&str> {
+        self.0.iter().filter(|check| check.state == state).map(|check| check.name.as_str()).collect()
     }
 }
 
@@ -62,24 +80,40 @@ impl Checks {
 pub(super) async fn doctor(connection: &Connection, format: Format) -> Result<End, Error> {
     let mut checks = Checks::default();
     let reached_end = look(connection, &mut checks).await.is_some();
-    let troubles = checks.0.iter().filter(|check| !check.ok).count() as u64;
-    let value = serde_json::json!({ "ok": troubles == 0, "complete": reached_end, "checks": checks.0 });
-    let names = checks.0.iter().filter(|check| !check.ok).map(|check| check.name.clone()).collect();
+    let (troubles, watched) = (checks.named(CheckState::Trouble), checks.named(CheckState::Watch));
+    let end = match (troubles.is_empty(), watched.is_empty()) {
+        (true, true) => End::Done,
+        (true, false) => End::UnderWay,
+        (false, _) => End::Failed,
+    };
+    let value = serde_json::json!({ "ok": end == End::Done, "complete": reached_end, "checks": checks.0 });
+    let names = troubles.iter().chain(&watched).map(|name| (*name).to_owned()).collect();
     Answer { value: &value, names, text: text(&checks.0) }.show(format)?;
     if matches!(format, Format::Table | Format::Wide) {
-        let rest = if reached_end { "" } else { "; what depends on it was not looked at" };
-        match troubles {
-            0 => word("everything is well"),
-            _ => word(&format!("{} in trouble{rest}", count(troubles, "check"))),
-        }
+        word(&conclusion(troubles.len() as u64, watched.len() as u64, reached_end));
     }
-    Ok(if troubles == 0 { End::Done } else { End::Failed })
+    Ok(end)
+}
+
+fn conclusion(troubles: u64, watched: u64, reached_end: bool) -> String {
+    let rest = if reached_end { "" } else { "; what depends on it was not looked at" };
+    let to_watch = format!("{} to watch: look again in half a minute", count(watched, "check"));
+    match (troubles, watched) {
+        (0, 0) => "everything is well".to_owned(),
+        (0, _) => format!("nothing is in trouble, {to_watch}"),
+        (_, 0) => format!("{} in trouble{rest}", count(troubles, "check")),
+        _ => format!("{} in trouble{rest}, {to_watch}", count(troubles, "check")),
+    }
 }
 
 fn text(checks: &[Check]) -> String {
     let mut lines = Vec::new();
     for check in checks {
-        let word = if check.ok { "ok     " } else { "TROUBLE" };
+        let word = match check.state {
+            CheckState::Ok => "ok     ",
+            CheckState::Watch => "watch  ",
+            CheckState::Trouble => "TROUBLE",
+        };
         lines.push(format!("{word}  {:<14}  {}", check.name, check.detail));
         lines.extend(check.remedy.as_ref().map(|remedy| format!("         {:<14}  -> {remedy}", "")));
     }
@@ -99,19 +133,23 @@ async fn look(connection: &Connection, checks: &mut Checks) -> Option<()> {
     match api.get::<PlaneView>("/v1/plane").await {
         Ok(plane) => the_plane(&plane, checks),
         Err(error) => {
-            let status = if let Error::Refused(problem) = &error { problem.status } else { 0 };
-            let remedy = match status {
-                401 => "have a token made: holdfast api-token create NAME --role ROLE",
-                404 => "the gateway is of an older build: install the same release on both sides",
-                503 => "look at Postgres and at the gateway's log",
-                _ => "look at the gateway's log",
-            };
-            checks.error("token", &error, remedy);
+            checks.error(blamed(&error), &error, "look at the gateway's log");
             return None;
         }
     }
     fleet(&api, checks).await;
     Some(())
+}
+
+/// The part that an answer to the question for the plane is about.
+fn blamed(error: &Error) -> &'static str {
+    let Error::Refused(problem) = error else { return "connection" };
+    match (problem.known_type(), problem.status) {
+        (Some(ProblemType::DatabaseUnavailable), _) => "database",
+        (Some(ProblemType::Unauthenticated | ProblemType::NotAllowed), _) => "token",
+        (_, 404) => "version",
+        (Some(_) | None, _) => "gateway",
+    }
 }
 
 fn settings(connection: &Connection, checks: &mut Checks) -> Option<String> {
@@ -200,6 +238,8 @@ async fn reached(base: &str, roots: &TrustRoots, checks: &mut Checks) -> Option<
         Err(error) => {
             let remedy = if matches!(error, Error::Exchange(https::Error::Tls { .. })) {
                 "the server's certificate is of another CA, for another name, or outside its dates: compare HOLDFAST_CA and the address"
+            } else if matches!(error, Error::Exchange(https::Error::HungUp { .. })) {
+                "something listens there and hangs up: is the gateway behind it up? the demo's: ./ops/up --detach"
             } else {
                 "is the gateway up, and the address right? the demo's: ./ops/up --detach"
             };
@@ -216,8 +256,7 @@ fn certificate(response: &Response, checks: &mut Checks) {
     match shown {
         Some(Ok(shown)) => dates(&shown, OffsetDateTime::now_utc(), checks),
         Some(Err(_)) | None => {
-            let remedy = "have it issued anew: holdfast-renderer init";
-            checks.unwell("certificate", "the server's certificate cannot be read", remedy);
+            checks.unwell("certificate", "the server's certificate cannot be read", ISSUE_ANEW);
         }
     }
 }
@@ -227,8 +266,7 @@ fn dates(shown: &ShownCertificate, now: OffsetDateTime, checks: &mut Checks) {
     let date = until.format(&Rfc3339).unwrap_or_else(|_| until.to_string());
     let detail = format!("for {}, until {}", shown.names.join(", "), short_time(&date));
     if until - now < RENEWAL {
-        let remedy = "have it issued anew: holdfast-renderer init, then start the gateway again";
-        checks.unwell("certificate", detail, remedy);
+        checks.unwell("certificate", detail, ISSUE_ANEW);
     } else {
         checks.well("certificate", detail);
     }
@@ -280,13 +318,11 @@ fn the_plane(plane: &PlaneView, checks: &mut Checks) {
     let until =
         plane.token.expires_at.as_ref().map_or_else(|| "no end".to_owned(), |at| format!("until {}", short_time(at)));
     checks.well("token", format!("{} is {} of {scope}, {until}", plane.token.name, plane.token.role));
-    let of_plane = |check: &holdfast_api::plane::PlaneCheck| Check {
-        name: check.name.clone(),
-        ok: check.ok,
-        detail: check.detail.clone(),
-        remedy: check.remedy.clone(),
-    };
-    checks.0.extend(plane.checks.iter().map(of_plane));
+    for check in &plane.checks {
+        // Who reaches some namespaces only is not told what was seen.
+        let detail = check.detail.clone().unwrap_or_else(|| "only a token for all namespaces is told more".to_owned());
+        checks.put(&check.name, check.state, detail, check.remedy.clone());
+    }
 }
 
 async fn fleet(api: &Api, checks: &mut Checks) {
@@ -294,12 +330,19 @@ async fn fleet(api: &Api, checks: &mut Checks) {
         Ok(status) => {
             let detail = summary(&status);
             match status.state {
-                RevisionState::Converged | RevisionState::Published | RevisionState::Progressing => {
-                    checks.well("fleet", detail)
-                }
+                RevisionState::Converged => checks.well("fleet", detail),
+                RevisionState::Published | RevisionState::Progressing => checks.watch(
+                    "fleet",
+                    detail,
+                    "a change is under way: holdfast wait --for converged, or holdfast get hosts",
+                ),
                 RevisionState::Unknown if status.hosts.total == 0 => {
                     let remedy = "enrol one: holdfast enrol-token create --help";
                     checks.unwell("fleet", "no host is enrolled that this token may see", remedy);
+                }
+                // Hosts are heard through what is in trouble: that is told once, where it is.
+                RevisionState::Unknown if !checks.named(CheckState::Trouble).is_empty() => {
+                    checks.watch("fleet", detail, "it is not known while what is told above is in trouble");
                 }
                 RevisionState::Degraded | RevisionState::Failed | RevisionState::Unknown => {
                     checks.unwell(

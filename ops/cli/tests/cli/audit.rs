@@ -110,11 +110,14 @@ fn mk_checkpoint(key: &SigningKey, head: Head) -> Checkpoint {
 
 /// A stand-in for the audit service that knows its callers by certificate, as the real one does.
 pub(crate) async fn serve(log: String) -> AuditDoor {
-    serve_with(log, true).await
+    serve_with(log, true, EVERYTHING).await
 }
 
-/// The same, reading the event stream or not.
-pub(crate) async fn serve_with(log: String, reading: bool) -> AuditDoor {
+/// A place behind every event.
+pub(crate) const EVERYTHING: u64 = 1 << 40;
+
+/// The same, reading the event stream or not, and this far in it.
+pub(crate) async fn serve_with(log: String, reading: bool, seq: u64) -> AuditDoor {
     install_crypto_provider();
     let now = OffsetDateTime::now_utc();
     let ca = Ca::create(TEST_AUTHORITY, now).expect("a CA");
@@ -126,7 +129,7 @@ pub(crate) async fn serve_with(log: String, reading: bool) -> AuditDoor {
     let base = format!("https://{}", listener.local_addr().expect("an address"));
     let head = log.lines().count();
     let status = format!(
-        r#"{{"head":{{"n":{head},"hash":"00"}},"place":{{"authority_epoch":1,"seq":1}},"missing":null,"reading":{reading}}}"#
+        r#"{{"head":{{"n":{head},"hash":"00"}},"place":{{"authority_epoch":1,"seq":{seq}}},"missing":null,"reading":{reading}}}"#
     );
     let entries = move |RawQuery(_): RawQuery| async move { ([("content-type", "application/x-ndjson")], log) };
     let router =

@@ -19,7 +19,7 @@ use holdfast_model::statement::{Authority, Outcome, OutcomeKind, outcome_bytes};
 use holdfast_render::{Index, render_all};
 use holdfast_runtime::{Shutdown, Tasks};
 use holdfast_store::Store;
-use holdfast_store::lease::{Claim, RENDERER_LEASE};
+use holdfast_store::lease::{BusReport, Claim, RENDERER_LEASE};
 use holdfast_store::order::Horizon;
 use holdfast_store::render::{RenderCommit, SignedState};
 use holdfast_store::request::{Decided, Decision, Enrolment, IssuedCertificate};
@@ -50,6 +50,7 @@ pub(crate) struct Plane {
     agents: Store,
     gateway: GatewayId,
     term: LeaseTerm,
+    gateway_term: LeaseTerm,
     hosts: BTreeMap<String, Host>,
     address: String,
     admin: String,
@@ -100,7 +101,8 @@ impl Plane {
         let claim = renderer.acquire_lease(Actor::Renderer, RENDERER_LEASE, "the test").await.expect("asks");
         let Claim::Acquired(term) = claim else { panic!("nobody else renders") };
         let name = gateway.to_string();
-        agents.acquire_lease(Actor::Gateway(gateway), &name, &name).await.expect("asks");
+        let claim = agents.acquire_lease(Actor::Gateway(gateway), &name, &name).await.expect("asks");
+        let Claim::Acquired(gateway_term) = claim else { panic!("the name is new") };
 
         let folder = tempfile::tempdir().expect("a folder");
         let ca = Ca::create(TEST_AUTHORITY, OffsetDateTime::now_utc()).expect("a CA");
@@ -125,6 +127,7 @@ impl Plane {
             agents,
             gateway,
             term,
+            gateway_term,
             hosts: BTreeMap::new(),
             address,
             admin: admin.reveal().to_owned(),
@@ -134,14 +137,36 @@ impl Plane {
         }
     }
 
-    /// Numbers every event, as the relay does.
+    /// Numbers every event and says that the stream has it, as the relay does.
     pub(crate) async fn number_events(&self) {
-        self.renderer.number_events(self.term, Horizon::default()).await.expect("numbers");
+        self.renderer_says(None, None).await;
+    }
+
+    /// The same, and what the renderer says of the streams of hints and events.
+    pub(crate) async fn renderer_says(&self, hint_fault: Option<&str>, event_fault: Option<&str>) {
+        let numbered = self.renderer.number_events(self.term, Horizon::default()).await.expect("numbers");
+        let report = BusReport {
+            hint_fault: hint_fault.map(str::to_owned),
+            event_fault: event_fault.map(str::to_owned),
+            relayed: Some((numbered.authority_epoch, numbered.last)),
+        };
+        assert!(self.renderer.report_bus(self.term, &report).await.expect("reports"));
     }
 
     /// The renderer gives its lease up, as one that ends.
     pub(crate) async fn renderer_ends(&self) {
         assert!(self.renderer.release_lease(RENDERER_LEASE, self.term).await.expect("releases"));
+    }
+
+    /// The gateway for agents gives its lease up, as one that ends.
+    pub(crate) async fn gateway_ends(&self) {
+        let name = self.gateway.to_string();
+        assert!(self.agents.release_lease(&name, self.gateway_term).await.expect("releases"));
+    }
+
+    /// Everything that happened was an hour earlier.
+    pub(crate) fn age_events(&self) {
+        self.postgres.sql("SET session_replication_role = replica; UPDATE events SET at = at - interval '1 hour'");
     }
 
     /// Where the door is.

@@ -11,6 +11,7 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use super::audit::AuditDoor;
 use super::fleet::Fleet;
 use super::intent::IntentView;
+use super::plane::PlaneLook;
 use super::refuse::Refusal;
 
 /// How many large bodies are in memory at once: 4 of 64 MiB, and their trees.
@@ -33,6 +34,8 @@ pub(crate) struct Door {
     /// Whether the bus is there.
     pub(crate) bus: watch::Receiver<Link>,
     pub(crate) audit: Option<AuditDoor>,
+    /// The last look at the plane.
+    pub(crate) plane: PlaneLook,
     pub(crate) shutdown: Shutdown,
     pub(crate) large_bodies: Arc<Semaphore>,
     computations: Semaphore,
@@ -55,6 +58,7 @@ impl Door {
             wakes,
             bus,
             audit,
+            plane: PlaneLook::default(),
             shutdown,
             large_bodies: Arc::new(Semaphore::new(LARGE_BODIES_MAX)),
             computations: Semaphore::new(COMPUTATIONS_MAX),

@@ -116,7 +116,7 @@ impl From<holdfast_store::Error> for Refusal {
         match &error {
             Error::Unavailable { .. } | Error::Contended { .. } | Error::Exhausted { .. } | Error::TimedOut { .. } => {
                 tracing::warn!(error = %Chain(&error), "the database did not serve a request");
-                Self::new(ProblemType::DatabaseUnavailable, "the database does not answer; nothing was changed")
+                Self::new(ProblemType::DatabaseUnavailable, "the database does not answer")
             }
             Error::OutcomeUnknown { .. } => {
                 tracing::warn!(error = %Chain(&error), "a commit has no known end");
@@ -153,10 +153,11 @@ pub(crate) async fn finish(request: Request, next: Next) -> Response {
     let id = request_id(request.headers());
     // A token that was put into a path shall not be in the log.
     let (method, path) = (request.method().clone(), redacted(request.uri().path()).into_owned());
+    let is_read = method.is_safe();
     let begun = std::time::Instant::now();
     let span = tracing::info_span!("request", id = %id, %method, path);
     let response = next.run(request).instrument(span.clone()).await;
-    let mut response = span.in_scope(|| written(response, &id));
+    let mut response = span.in_scope(|| written(response, &id, is_read));
     let status = response.status();
     ::metrics::counter!("holdfast_api_requests_total", "method" => method.to_string(), "status" => status.as_str().to_owned())
         .increment(1);
@@ -181,7 +182,7 @@ fn request_id(headers: &HeaderMap) -> String {
         .map_or_else(|| Uuid::now_v7().to_string(), str::to_owned)
 }
 
-fn written(mut response: Response, id: &str) -> Response {
+fn written(mut response: Response, id: &str, is_read: bool) -> Response {
     let status = response.status();
     if !status.is_client_error() && !status.is_server_error() {
         return response;
@@ -190,6 +191,9 @@ fn written(mut response: Response, id: &str) -> Response {
     let of_status = || Problem::new(kind_of(status), detail_of(status));
     let mut problem = response.extensions_mut().remove::<Problem>().unwrap_or_else(of_status);
     problem.request_id = Some(id.to_owned());
+    if !is_read && problem.known_type() == Some(ProblemType::DatabaseUnavailable) {
+        problem.detail.push_str("; nothing was changed");
+    }
     let texts =
         problem.findings.iter_mut().flat_map(|finding| [&mut finding.file, &mut finding.message, &mut finding.path]);
     for text in texts.chain([&mut problem.detail]) {
@@ -245,7 +249,7 @@ mod tests {
 
     #[test]
     fn what_a_library_refused_becomes_a_problem_too() {
-        let written = written(StatusCode::METHOD_NOT_ALLOWED.into_response(), "r1");
+        let written = written(StatusCode::METHOD_NOT_ALLOWED.into_response(), "r1", false);
         assert_eq!(written.headers()[header::CONTENT_TYPE], PROBLEM_JSON);
         assert_eq!(written.status(), StatusCode::METHOD_NOT_ALLOWED);
     }

@@ -86,6 +86,15 @@ async fn server_of_another_ca_is_refused_with_the_cause_in_the_chain() {
 }
 
 #[tokio::test]
+async fn who_takes_the_connection_and_hangs_up_is_told_apart_from_a_server_of_another_ca() {
+    let at = Door::open().await;
+    let hangs_up = async { drop(at.listener.accept().await.unwrap()) };
+    let client = at.client();
+    let (response, ()) = tokio::join!(client.request(Request::new(Method::GET, at.url("/"))), hangs_up);
+    assert!(matches!(response, Err(Error::HungUp { .. })), "{response:?}");
+}
+
+#[tokio::test]
 async fn nobody_listening_is_told_apart_from_a_broken_answer() {
     let at = Door::open().await;
     let (url, client) = (at.url("/"), at.client());

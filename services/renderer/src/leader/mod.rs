@@ -7,19 +7,21 @@
 mod decide;
 mod relay;
 mod render;
+mod report;
 mod streams;
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use holdfast_bus::Bus;
 use holdfast_events::Actor;
 use holdfast_identity::{Ca, SigningKey};
-use holdfast_model::numbers::{LeaseTerm, Revision};
+use holdfast_model::numbers::{AuthorityEpoch, EventSeq, LeaseTerm, Revision};
 use holdfast_model::statement::Authority;
 use holdfast_store::Store;
 use holdfast_store::lease::{Claim, LEASE_TTL, RENDERER_LEASE};
+pub use report::{BusSeen, look_at_bus};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -48,6 +50,10 @@ pub struct Wakes {
     pub streams: Notify,
     /// Set while the event stream holds what this database never wrote.
     pub foreign: AtomicBool,
+    /// The bus is another than it was: say so.
+    pub report: Notify,
+    /// The last event that the stream is known to hold.
+    pub relayed: Mutex<Option<(AuthorityEpoch, EventSeq)>>,
 }
 
 impl Wakes {
@@ -155,6 +161,8 @@ async fn lead(means: &Means, term: LeaseTerm) -> TermEnd {
         Err(error) => return TermEnd::Store(error),
     };
     means.wakes.all();
+    // What an earlier term knew is not known in this one.
+    *means.wakes.relayed.lock().unwrap_or_else(PoisonError::into_inner) = None;
     // Dropping the others is safe: each transaction runs to its end in a task of its own.
     tokio::select! {
         end = keep_lease(means, term) => end,
@@ -162,6 +170,7 @@ async fn lead(means: &Means, term: LeaseTerm) -> TermEnd {
         end = render::run(means, term, authority) => end,
         end = relay::run(means, term, authority) => end,
         end = streams::run(means) => end,
+        end = report::run(means, term) => end,
     }
 }
 

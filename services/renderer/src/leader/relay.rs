@@ -17,7 +17,7 @@ use holdfast_runtime::fail_point;
 use holdfast_store::order::{Horizon, Numbered};
 
 use super::streams::ensure;
-use super::{Means, TermEnd, passes, wait};
+use super::{Means, TermEnd, passes, report, wait};
 
 /// How many events are read and published at once.
 const BATCH: u32 = 1_000;
@@ -50,7 +50,11 @@ pub(super) async fn run(means: &Means, term: LeaseTerm, authority: Authority) ->
         };
         horizon = numbered.horizon;
         metrics::counter!("holdfast_events_numbered_total").increment(numbered.count);
-        match catch_up(means, &mut log, &mut cursor, numbered).await {
+        let caught = catch_up(means, &mut log, &mut cursor, numbered).await;
+        if let Some(at) = cursor {
+            report::relayed(&means.wakes, (at.epoch, at.seq));
+        }
+        match caught {
             Ok(Progress::Done) => wait(&means.wakes.event, None).await,
             Ok(Progress::Again) => {}
             Ok(Progress::Later) => tokio::time::sleep(BUS_RETRY).await,
@@ -67,6 +71,7 @@ pub(super) async fn run(means: &Means, term: LeaseTerm, authority: Authority) ->
                     "the event stream holds what this database never wrote; nothing is published until somebody deletes the stream, and then all of it is written again"
                 );
                 means.wakes.foreign.store(true, Ordering::Relaxed);
+                means.wakes.report.notify_one();
                 cursor = None;
                 tokio::time::sleep(FOREIGN_RETRY).await;
             }

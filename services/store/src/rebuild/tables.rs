@@ -46,8 +46,8 @@ tables! {
     "enrol_tokens" ("token_id") outside [];
     "host_facts" ("host_id", "from_revision") outside [];
     "hosts" ("host_id") outside [];
-    // Renewed every few seconds without an event.
-    "leases" ("name") outside ["expires_at"];
+    // Renewed every few seconds, with a word on the bus, without an event.
+    "leases" ("name") outside ["expires_at", "hint_fault", "event_fault", "relayed_epoch", "relayed_seq"];
     "objects" ("object_id", "from_revision") outside [];
     "observed" ("host_id", "component") outside [];
     "operations" ("operation_id") outside [];

@@ -109,15 +109,14 @@ fn scope_view(scope: &NamespaceScope) -> Option<Vec<String>> {
 /// The token that a caller shows.
 pub(crate) async fn shown(door: &Shared, caller: &Caller) -> Result<ApiTokenView, Refusal> {
     let grant = caller.grant();
-    let listed = door.store.list_api_tokens().await?;
-    let entry = listed.iter().find(|entry| entry.grant.token == grant.token);
+    let entry = door.store.api_token(grant.token).await?;
     Ok(ApiTokenView {
         id: grant.token.to_string(),
         name: grant.name.clone(),
         role: grant.role.word().to_owned(),
         namespaces: scope_view(&grant.namespaces),
-        created_at: entry.map(|entry| rfc3339(entry.created_at)),
-        expires_at: entry.and_then(|entry| entry.expires_at).map(rfc3339),
+        created_at: entry.as_ref().map(|entry| rfc3339(entry.created_at)),
+        expires_at: entry.as_ref().and_then(|entry| entry.expires_at).map(rfc3339),
         revoked_at: None,
     })
 }

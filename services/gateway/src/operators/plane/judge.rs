@@ -1,0 +1,226 @@
+//! What was seen of the plane, judged: pure.
+//!
+//! - A part that waits for another one that is in trouble is to be watched; the trouble is told once, where it is.
+//! - A check that could not be made is not well: nothing is assumed.
+//! - A lease says that its holder lived when it was renewed, so that is what is told; one that is overdue is to be watched until it ends.
+
+use std::time::Duration;
+
+use holdfast_api::plane::{CheckState, PlaneCheck};
+use holdfast_bus::Link;
+use holdfast_store::plane::{EVENTS_LOOKED_AT, LeaseFacts, PlaneFacts, WaitingEvents};
+
+use super::{AuditHealth, AuditSeen, Look};
+
+/// How long an event may wait for its number; the renderer is woken by each commit, and a lost wake costs half a minute at most.
+const UNNUMBERED_AGE_MAX: Duration = Duration::from_secs(40);
+/// How old an event without a number may be before somebody should look again.
+const UNNUMBERED_AGE_WATCHED: Duration = Duration::from_secs(1);
+/// How old an event may be that the stream or the audit log lacks.
+const LAG_AGE_MAX: Duration = Duration::from_secs(30);
+/// How old it may be before somebody should look again: the renderer says each five seconds how far the stream is.
+const LAG_AGE_WATCHED: Duration = Duration::from_secs(10);
+/// A lease is renewed each ten seconds; one that was not for longer than this is overdue.
+const RENEWAL_OVERDUE: Duration = Duration::from_secs(12);
+
+const LOOK_AGAIN: &str = "look again in some seconds";
+
+/// Every check, in the order in which they depend on each other.
+pub(super) fn judge(look: &Look, link: Link) -> Vec<PlaneCheck> {
+    let facts = &look.facts;
+    let renderer = renderer(facts);
+    let hint_bus = hint_bus(facts, link);
+    let event_order = event_order(facts);
+    let event_stream = event_stream(facts, link);
+    let audit = audit(&look.audit, facts, event_stream.state == CheckState::Ok);
+    vec![database(look), hint_bus, renderer, event_order, event_stream, gateways(&facts.gateways), audit]
+}
+
+fn check(name: &str, state: CheckState, detail: impl Into<String>, remedy: Option<&str>) -> PlaneCheck {
+    PlaneCheck {
+        name: name.to_owned(),
+        state,
+        ok: state == CheckState::Ok,
+        detail: Some(detail.into()),
+        remedy: remedy.map(str::to_owned),
+    }
+}
+
+fn well(name: &str, detail: impl Into<String>) -> PlaneCheck {
+    check(name, CheckState::Ok, detail, None)
+}
+
+fn watch(name: &str, detail: impl Into<String>, remedy: &str) -> PlaneCheck {
+    check(name, CheckState::Watch, detail, Some(remedy))
+}
+
+fn unwell(name: &str, detail: impl Into<String>, remedy: &str) -> PlaneCheck {
+    check(name, CheckState::Trouble, detail, Some(remedy))
+}
+
+fn database(look: &Look) -> PlaneCheck {
+    const NAME: &str = "database";
+    match &look.schema_fault {
+        None => well(NAME, "answers, and has every migration step of this build"),
+        Some(fault) => {
+            let remedy = "run `holdfast-renderer migrate` of the newest build, then start the services again";
+            unwell(NAME, fault, remedy)
+        }
+    }
+}
+
+fn hint_bus(facts: &PlaneFacts, link: Link) -> PlaneCheck {
+    const NAME: &str = "hint bus";
+    if !link.up {
+        let detail = match link.connections {
+            0 => "NATS was never reached; changes wait for the next compare (30 s)",
+            _ => "the connection to NATS is lost; changes wait for the next compare (30 s)",
+        };
+        return unwell(NAME, detail, "look at nats-server, its address (`nats-url`) and the gateway's log");
+    }
+    match &facts.bus.hint_fault {
+        Some(fault) => {
+            let remedy = "look at nats-server (JetStream, the stream HOLDFAST_HINTS) and the renderer's log; a stream with other \
+                          settings is deleted by a person and made anew by itself; changes wait for the next compare (30 s)";
+            unwell(NAME, format!("the renderer says: {fault}"), remedy)
+        }
+        None => well(NAME, "NATS is connected"),
+    }
+}
+
+fn renderer(facts: &PlaneFacts) -> PlaneCheck {
+    const NAME: &str = "renderer";
+    const START: &str = "start holdfast-renderer; `holdfast-renderer healthcheck` and its log say what it lacks";
+    let Some(lease) = &facts.renderer else {
+        return unwell(NAME, "nobody holds the lease: what is authored is not rendered, and no host enrols", START);
+    };
+    let seconds = lease.renewed_ago.as_secs();
+    let detail = format!("{} holds the lease, renewed {seconds} s ago", lease.holder);
+    if lease.renewed_ago <= RENEWAL_OVERDUE {
+        return well(NAME, detail);
+    }
+    watch(NAME, format!("{detail}, which is overdue"), "look again in half a minute; is holdfast-renderer still there?")
+}
+
+fn event_order(facts: &PlaneFacts) -> PlaneCheck {
+    const NAME: &str = "event order";
+    let (epoch, last) = facts.last_event;
+    let WaitingEvents { count, age } = facts.unnumbered;
+    if count == 0 || age <= UNNUMBERED_AGE_WATCHED {
+        return well(NAME, format!("event {epoch}/{last} is the last, {count} waiting for a number"));
+    }
+    let waiting = waits("for a number", facts.unnumbered);
+    if facts.renderer.is_none() {
+        return watch(NAME, waiting, "they wait for the renderer, which is told above");
+    }
+    if age <= UNNUMBERED_AGE_MAX {
+        return watch(NAME, waiting, LOOK_AGAIN);
+    }
+    unwell(NAME, waiting, "the renderer numbers them: look at its log")
+}
+
+/// `3 events wait for …, the oldest for 5 s`.
+fn waits(what: &str, WaitingEvents { count, age }: WaitingEvents) -> String {
+    let more = if count >= u64::from(EVENTS_LOOKED_AT) { " and more" } else { "" };
+    let seconds = age.as_secs();
+    match count {
+        1 => format!("1 event waits {what}, for {seconds} s"),
+        _ => format!("{count}{more} events wait {what}, the oldest for {seconds} s"),
+    }
+}
+
+fn event_stream(facts: &PlaneFacts, link: Link) -> PlaneCheck {
+    const NAME: &str = "event stream";
+    const AWAY: &str = "look at nats-server (JetStream, the stream HOLDFAST_EVENTS) and the renderer's log; a stream that another hand \
+                        wrote into or changed is deleted by a person, and then the renderer writes all of it again";
+    if facts.renderer.is_none() {
+        return watch(NAME, "nobody carries events to it", "it waits for the renderer, which is told above");
+    }
+    if let Some(fault) = &facts.bus.event_fault {
+        let detail = format!("the renderer says: {fault}");
+        return if link.up {
+            unwell(NAME, detail, AWAY)
+        } else {
+            watch(NAME, detail, "it waits for NATS, which is told above")
+        };
+    }
+    let Some(waiting) = facts.unrelayed else {
+        return watch(NAME, "the renderer has not said yet how far it is", LOOK_AGAIN);
+    };
+    if waiting.count == 0 || waiting.age <= LAG_AGE_WATCHED {
+        return well(NAME, "the renderer carries events to it");
+    }
+    let detail = waits("for the stream", waiting);
+    if !link.up {
+        return watch(NAME, detail, "they wait for NATS, which is told above");
+    }
+    if waiting.age <= LAG_AGE_MAX { watch(NAME, detail, LOOK_AGAIN) } else { unwell(NAME, detail, AWAY) }
+}
+
+fn gateways(leases: &[LeaseFacts]) -> PlaneCheck {
+    const NAME: &str = "agents' doors";
+    let oldest = leases.iter().map(|lease| lease.renewed_ago).max();
+    let Some(oldest) = oldest else {
+        return unwell(
+            NAME,
+            "no gateway for agents holds a lease: no host has a session",
+            "start holdfast-gateway with `doors = agents`; its log says what it lacks",
+        );
+    };
+    let seconds = oldest.as_secs();
+    let detail = match leases.len() {
+        1 => format!("1 gateway for agents holds its lease, renewed {seconds} s ago"),
+        n => format!("{n} gateways for agents hold their leases, the oldest renewed {seconds} s ago"),
+    };
+    let overdue = leases.iter().filter(|lease| lease.renewed_ago > RENEWAL_OVERDUE).count();
+    if overdue == 0 {
+        return well(NAME, detail);
+    }
+    let remedy = "look again in half a minute; is each holdfast-gateway with `doors = agents` still there?";
+    watch(NAME, format!("{detail}; {overdue} overdue"), remedy)
+}
+
+fn audit(seen: &AuditSeen, facts: &PlaneFacts, stream_is_well: bool) -> PlaneCheck {
+    const NAME: &str = "audit log";
+    let health = match seen {
+        AuditSeen::NotTold => {
+            let remedy = "set `operators-audit-url` of the gateway";
+            return unwell(NAME, "this gateway was not told where the audit service is", remedy);
+        }
+        AuditSeen::Away(detail) => {
+            return unwell(NAME, detail, "look at holdfast-audit and its log; events wait and are not lost");
+        }
+        AuditSeen::Says(health) => health,
+    };
+    let found = kept(health, facts);
+    if found.state == CheckState::Trouble && !stream_is_well {
+        return watch(NAME, found.detail.unwrap_or_default(), "it waits for the event stream, which is told above");
+    }
+    found
+}
+
+/// The log by what the service says and the stream holds.
+fn kept(health: &AuditHealth, facts: &PlaneFacts) -> PlaneCheck {
+    const NAME: &str = "audit log";
+    if let Some(missing) = health.missing {
+        let remedy = "the event stream lost it, and the audit log ends before it: delete the stream HOLDFAST_EVENTS, and the renderer writes \
+                      all of it again; its log may say why";
+        return unwell(NAME, format!("event {missing} is missing from the stream"), remedy);
+    }
+    if !health.reading {
+        let remedy = "look at NATS (JetStream, the stream of events) and at the log of holdfast-audit";
+        return unwell(NAME, "the event stream is not being read", remedy);
+    }
+    let waiting = facts.unaudited;
+    if waiting.count == 0 || waiting.age <= LAG_AGE_WATCHED {
+        return well(NAME, format!("the event stream is being read, {} events behind", waiting.count));
+    }
+    let detail = waits("for the log", waiting);
+    if waiting.age <= LAG_AGE_MAX {
+        return watch(NAME, detail, LOOK_AGAIN);
+    }
+    unwell(NAME, detail, "wait while it becomes less; if it does not, look at the log of holdfast-audit")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,122 @@
+//! Each thing that can be away or late, alone: which check tells it, and that the others do not tell it again.
+
+use holdfast_api::audit::Place;
+use holdfast_model::numbers::{AuthorityEpoch, EventSeq};
+use holdfast_store::lease::BusReport;
+
+use super::*;
+
+const UP: Link = Link { connections: 1, up: true };
+
+fn mk_lease(seconds: u64) -> LeaseFacts {
+    LeaseFacts { holder: "renderer 127.0.0.1:7090 42".to_owned(), renewed_ago: Duration::from_secs(seconds) }
+}
+
+fn mk_look() -> Look {
+    let last_event = (AuthorityEpoch::from_raw(1), EventSeq::from_raw(50));
+    let facts = PlaneFacts {
+        renderer: Some(mk_lease(3)),
+        bus: BusReport { hint_fault: None, event_fault: None, relayed: Some(last_event) },
+        gateways: vec![mk_lease(3), mk_lease(12)],
+        last_event,
+        unnumbered: WaitingEvents::default(),
+        unrelayed: Some(WaitingEvents::default()),
+        unaudited: WaitingEvents::default(),
+    };
+    let place = Some(Place { authority_epoch: 1, seq: 50 });
+    let audit = AuditSeen::Says(AuditHealth { place, missing: None, reading: true });
+    Look { schema_fault: None, facts, audit }
+}
+
+fn old(seconds: u64) -> WaitingEvents {
+    WaitingEvents { count: 3, age: Duration::from_secs(seconds) }
+}
+
+/// What is in trouble, and what is to be watched; each with what to do.
+fn seen(look: &Look, link: Link) -> (Vec<String>, Vec<String>) {
+    let checks = judge(look, link);
+    for check in &checks {
+        assert_eq!((check.ok, check.remedy.is_none()), (check.state == CheckState::Ok, check.ok), "{check:?}");
+    }
+    let names = |state| checks.iter().filter(|check| check.state == state).map(|check| check.name.clone()).collect();
+    (names(CheckState::Trouble), names(CheckState::Watch))
+}
+
+/// One change of a plane in which all is well: what of it is in trouble, what is to be watched.
+#[track_caller]
+fn shows(change: impl FnOnce(&mut Look, &mut Link), trouble: &[&str], watched: &[&str]) {
+    let (mut look, mut link) = (mk_look(), UP);
+    change(&mut look, &mut link);
+    let wanted = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+    assert_eq!(seen(&look, link), (wanted(trouble), wanted(watched)));
+}
+
+#[test]
+fn each_part_that_is_away_is_in_trouble_alone_and_what_waits_for_it_is_to_be_watched() {
+    shows(|_, _| {}, &[], &[]);
+    shows(|look, _| look.schema_fault = Some("old".to_owned()), &["database"], &[]);
+    shows(|look, _| look.facts.gateways.clear(), &["agents' doors"], &[]);
+    shows(|look, _| look.audit = AuditSeen::NotTold, &["audit log"], &[]);
+    shows(|look, _| look.audit = AuditSeen::Away("refused".to_owned()), &["audit log"], &[]);
+    shows(|look, _| look.facts.bus.hint_fault = Some("subjects".to_owned()), &["hint bus"], &[]);
+    let renderer_ends = |look: &mut Look, _: &mut Link| {
+        look.facts.renderer = None;
+        look.facts.bus = BusReport::default();
+        look.facts.unrelayed = None;
+        look.facts.unnumbered = old(600);
+    };
+    shows(renderer_ends, &["renderer"], &["event order", "event stream"]);
+    let relay_stops = |look: &mut Look, _: &mut Link| {
+        look.facts.bus.event_fault = Some("another hand's".to_owned());
+        look.facts.unrelayed = Some(old(600));
+    };
+    shows(relay_stops, &["event stream"], &[]);
+    let bus_ends = |look: &mut Look, link: &mut Link| {
+        link.up = false;
+        look.facts.bus.hint_fault = Some("no answer".to_owned());
+        look.facts.bus.event_fault = Some("no answer".to_owned());
+        look.audit = AuditSeen::Says(AuditHealth { place: None, missing: None, reading: false });
+    };
+    shows(bus_ends, &["hint bus"], &["event stream", "audit log"]);
+}
+
+#[test]
+fn what_waits_is_judged_by_its_age_whatever_its_number() {
+    shows(|look, _| look.facts.unnumbered = old(1), &[], &[]);
+    shows(|look, _| look.facts.unnumbered = old(2), &[], &["event order"]);
+    shows(|look, _| look.facts.unnumbered = old(41), &["event order"], &[]);
+    shows(|look, _| look.facts.unrelayed = Some(old(10)), &[], &[]);
+    shows(|look, _| look.facts.unrelayed = Some(old(30)), &[], &["event stream"]);
+    shows(|look, _| look.facts.unrelayed = Some(old(31)), &["event stream"], &[]);
+    shows(|look, _| look.facts.unrelayed = None, &[], &["event stream"]);
+    shows(|look, _| look.facts.unaudited = old(10), &[], &[]);
+    shows(|look, _| look.facts.unaudited = old(30), &[], &["audit log"]);
+    shows(|look, _| look.facts.unaudited = old(31), &["audit log"], &[]);
+    let crowd = WaitingEvents { count: u64::from(EVENTS_LOOKED_AT), age: Duration::from_secs(9) };
+    shows(|look, _| look.facts.unaudited = crowd, &[], &[]);
+}
+
+#[test]
+fn a_lease_that_is_overdue_is_to_be_watched_and_its_age_is_told() {
+    shows(|look, _| look.facts.renderer = Some(mk_lease(13)), &[], &["renderer"]);
+    shows(|look, _| look.facts.gateways[1] = mk_lease(13), &[], &["agents' doors"]);
+    let check = renderer(&mk_look().facts);
+    let detail = check.detail.as_deref();
+    assert_eq!(detail, Some("renderer 127.0.0.1:7090 42 holds the lease, renewed 3 s ago"));
+    assert!(
+        gateways(&[mk_lease(2), mk_lease(5)]).detail.is_some_and(|detail| detail.contains("the oldest renewed 5 s"))
+    );
+}
+
+#[test]
+fn an_audit_log_that_misses_or_does_not_read_is_in_trouble_unless_the_stream_is() {
+    let health = |missing, reading| AuditSeen::Says(AuditHealth { place: None, missing, reading });
+    let missing = Some(Place { authority_epoch: 1, seq: 7 });
+    shows(|look, _| look.audit = health(missing, true), &["audit log"], &[]);
+    shows(|look, _| look.audit = health(None, false), &["audit log"], &[]);
+    let both = |look: &mut Look, _: &mut Link| {
+        look.audit = health(missing, true);
+        look.facts.bus.event_fault = Some("another hand's".to_owned());
+    };
+    shows(both, &["event stream"], &["audit log"]);
+}
