@@ -1,6 +1,6 @@
 //! The command line of `holdfast-agent`.
 //!
-//! - Every flag has a variable `HOLDFAST_AGENT_…`; flags win.
+//! - Every flag but `--anew` has a variable `HOLDFAST_AGENT_…`; flags win.
 //! - Data on stdout, words on stderr; exit code 0 done, 1 failed, 64 for a line that is no command.
 
 mod doctor;
@@ -18,7 +18,7 @@ use holdfast_runtime::exit::{self, Fatal as _};
 use holdfast_runtime::line;
 use holdfast_runtime::log::{self, LogFormat};
 
-use crate::enrolment::{Enrol, EnrolError, enrol};
+use crate::enrolment::{Begun, Enrol, EnrolError, enrol};
 use crate::local::{self, Answer, Question};
 use crate::nft::TableOwner;
 use crate::service::{self, Config, Source, Status};
@@ -74,6 +74,7 @@ enum Command {
     /// Get this host's identity from a gateway, once
     #[command(
         before_help = "The token is made by `holdfast enrol-token create`, the pin is keys/public/ca.pin of the plane.
+Where it was cut off, the same command takes it up again.
 
 Examples:
   holdfast-agent enrol --token-file web.token --gateway https://10.71.0.1:7443 --ca-pin sha256:0000000000000000000000000000000000000000000000000000000000000000
@@ -92,6 +93,9 @@ Examples:
         /// The name of the host in its token's namespace [default: what the host calls itself]
         #[arg(long, env = "HOLDFAST_AGENT_NAME", value_name = "NAME")]
         name: Option<Name>,
+        /// Forget an enrolment that was begun here and never answered; if it was granted, the control plane keeps a host that nobody serves
+        #[arg(long)]
+        anew: bool,
     },
     /// Show what is in force and how that is known
     #[command(before_help = "Examples:
@@ -206,14 +210,15 @@ fn execute(Arguments { state, command }: Arguments) -> Result<(), Error> {
             let config = Config { state_folder: state, source, kept: kept.into_kept(), table_owner };
             Ok(runtime()?.block_on(service::run(config))?)
         }
-        Command::Enrol { token_file, gateway, ca_pin, name } => {
+        Command::Enrol { token_file, gateway, ca_pin, name, anew } => {
             let name = match name {
                 Some(name) => name,
                 None => own_name()?,
             };
-            let with = Enrol { state_folder: state, token_file, gateway, ca_pin, name };
-            let host = runtime()?.block_on(enrol(&with))?;
-            print::enrolled(host, &with.name).map_err(Error::Print)
+            let begun = if anew { Begun::GiveUp } else { Begun::Finish };
+            let with = Enrol { state_folder: state, token_file, gateway, ca_pin, name, begun };
+            let enrolled = runtime()?.block_on(enrol(&with))?;
+            print::enrolled(enrolled, &with.name).map_err(Error::Print)
         }
         Command::Status { output, counters } => {
             let status = status(&state, if counters { Question::Counters } else { Question::Status })?;

@@ -4,11 +4,11 @@ use std::error::Error;
 use std::io::{self, Write};
 use std::path::Path;
 
-use holdfast_model::ids::HostId;
 use holdfast_model::name::Name;
 use holdfast_runtime::Chain;
 use serde::Serialize;
 
+use crate::enrolment::{Enrolled, Grant};
 use crate::service::{LastOutcome, LedgerState, Status};
 use crate::session::Link;
 
@@ -18,8 +18,18 @@ pub(super) fn error(error: &dyn Error, rule: &str) {
     drop(writeln!(io::stderr().lock(), "holdfast-agent: {} [{rule}]", Chain(error)));
 }
 
-pub(super) fn enrolled(host: HostId, name: &Name) -> io::Result<()> {
-    writeln!(io::stdout().lock(), "enrolled as {name}, {host}; `holdfast-agent run` opens its session")
+pub(super) fn enrolled(Enrolled { host, by }: Enrolled, name: &Name) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    match by {
+        Grant::Given => {}
+        Grant::Earlier => {
+            writeln!(
+                out,
+                "an enrolment that was begun before is finished, by the token of then: the given one is not used"
+            )?;
+        }
+    }
+    writeln!(out, "enrolled as {name}, {host}; `holdfast-agent run` opens its session")
 }
 
 pub(super) fn json(value: &impl Serialize) -> io::Result<()> {

@@ -1,25 +1,28 @@
 //! Enrolling: one call to a gateway, with the token, over a connection whose CA is the pinned one.
+//!
+//! - What is asked is on disk before it is asked, and the same is asked until the answer is in place: also by the next process, if this one dies.
+//! - What was begun is given up only when it was refused, when it cannot have been taken, or when the caller says so.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use holdfast_identity::https::{self, Client, Request, Response};
-use holdfast_identity::tls::{self, enrolment};
-use holdfast_identity::{
-    CaPin, LeafKey, SigningKey, Token, TokenKind, VerifyingKey, credential, files, pin, signing, token,
-};
+use holdfast_identity::https::{Client, Request, Response};
+use holdfast_identity::tls::enrolment;
+use holdfast_identity::{CaPin, Token, TokenKind, VerifyingKey, files, token};
 use holdfast_model::ids::HostId;
 use holdfast_model::name::Name;
+use holdfast_runtime::fail_point;
 use holdfast_session::backoff::Backoff;
-use holdfast_wire::enrol::{ENROL_PATH, EnrolRequest, EnrolResponse, Problem, TokenText};
+use holdfast_wire::enrol::{ENROL_PATH, EnrolResponse, Problem};
 use hyper::Method;
 use hyper::header::CONTENT_TYPE;
 use time::OffsetDateTime;
 
-use super::{Error, Told, is_enrolled, save};
-use crate::session::{inventory, random};
+use super::pending::{Folder, FolderError, Pending, forget};
+use super::{EnrolError, Told, is_enrolled, save};
+use crate::session::random;
 
 /// The renderer issues the certificate meanwhile; the gateway itself gives up earlier.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(45);
@@ -39,127 +42,111 @@ pub struct Enrol {
     pub ca_pin: CaPin,
     /// The name that the host wants in its token's namespace.
     pub name: Name,
+    /// What becomes of an enrolment that was begun here before and never answered.
+    pub begun: Begun,
 }
 
-/// Why a host is not enrolled.
-#[derive(Debug, thiserror::Error)]
-pub enum EnrolError {
-    /// It is already.
-    #[error("this host is enrolled already; its identity lies in {}", .0.display())]
-    Already(PathBuf),
-    /// The token's file cannot be read.
-    #[error("cannot read the token")]
-    TokenFile(#[source] files::Error),
-    /// The file holds no token.
-    #[error("{} holds no enrolment token", .path.display())]
-    Token {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        source: token::Error,
-    },
-    /// A key or request cannot be made, or the answer's certificate does not fit.
-    #[error("the certificate cannot be made or used")]
-    Credential(#[from] credential::Error),
-    /// A signing key cannot be made or read.
-    #[error("a signing key cannot be made or used")]
-    Key(#[from] signing::Error),
-    /// The TLS configuration cannot be made.
-    #[error(transparent)]
-    Tls(#[from] tls::Error),
-    /// The gateway cannot be asked.
-    #[error("cannot ask the gateway")]
-    Gateway(#[from] https::Error),
-    /// The gateway showed no CA with the pinned key.
-    #[error("the gateway's CA is not the pinned one")]
-    Pin(#[from] pin::Error),
-    /// The gateway says no.
-    #[error("the gateway refuses, {code}: {detail}")]
-    Refused {
-        /// The stable word for why.
-        code: String,
-        /// What to do about it.
-        detail: String,
-    },
-    /// The answer cannot be read.
-    #[error("the gateway's answer cannot be read")]
-    Answer(#[source] serde_json::Error),
-    /// The identity cannot be kept.
-    #[error("the host's identity cannot be kept")]
-    Save(#[source] Error),
+/// What becomes of an enrolment that was begun before and never answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Begun {
+    /// It is asked for once more, if it is for the same name under the same CA.
+    Finish,
+    /// It is forgotten, though the control plane may have granted it.
+    GiveUp,
 }
 
-impl EnrolError {
-    /// The stable name of the rule that was broken, for people who look it up and programs that tell faults apart.
-    #[must_use]
-    pub fn rule(&self) -> &str {
-        match self {
-            Self::Already(_) => "enrolled-already",
-            Self::TokenFile(error) => error.rule(),
-            Self::Token { source, .. } => source.rule(),
-            Self::Credential(error) => error.rule(),
-            Self::Key(error) => error.rule(),
-            Self::Tls(error) => error.rule(),
-            Self::Gateway(error) => error.rule(),
-            Self::Pin(error) => error.rule(),
-            Self::Refused { code, .. } => code,
-            Self::Answer(_) => "gateway-answer",
-            Self::Save(error) => error.rule(),
-        }
-    }
+/// A host that is enrolled now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Enrolled {
+    /// Who it is from now on.
+    pub host: HostId,
+    /// Whose grant that is.
+    pub by: Grant,
 }
 
-impl EnrolError {
-    /// Whether it may pass by itself: an answer that was lost is there for whoever asks the same again.
-    fn passes(&self) -> bool {
-        match self {
-            Self::Gateway(error) => {
-                use https::Error::{Connect, Exchange, HungUp, Timeout};
-                matches!(error, Connect { .. } | Exchange { .. } | HungUp { .. } | Timeout { .. })
-            }
-            Self::Refused { code, .. } => ["busy", "authority-away", "no-answer"].contains(&code.as_str()),
-            Self::Already(_)
-            | Self::TokenFile(_)
-            | Self::Token { .. }
-            | Self::Credential(_)
-            | Self::Key(_)
-            | Self::Tls(_)
-            | Self::Pin(_)
-            | Self::Answer(_)
-            | Self::Save(_) => false,
-        }
-    }
+/// By which token a host is enrolled.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Grant {
+    /// The one that was given.
+    Given,
+    /// That of an enrolment that was begun before; the one that was given was not used.
+    Earlier,
 }
 
-/// Enrols this host; who it is from now on.
+/// Enrols this host.
 ///
 /// # Errors
-/// [`EnrolError`]; nothing is kept then.
-pub async fn enrol(with: &Enrol) -> Result<HostId, EnrolError> {
+/// [`EnrolError`]; what may have been granted is kept then, and taken up by the next call.
+pub async fn enrol(with: &Enrol) -> Result<Enrolled, EnrolError> {
+    let folder = Folder::take(&with.state_folder).map_err(|error| match error {
+        FolderError::Held => EnrolError::UnderWay(with.state_folder.clone()),
+        FolderError::File(error) => EnrolError::Save(error.into()),
+    })?;
     if is_enrolled(&with.state_folder) {
+        forget(&with.state_folder).map_err(|error| EnrolError::Save(error.into()))?;
         return Err(EnrolError::Already(with.state_folder.clone()));
     }
+    let token = read_token(with);
+    let begun = match with.begun {
+        Begun::Finish => folder.load().map_err(EnrolError::Begun)?,
+        Begun::GiveUp => None,
+    };
+    if let Some(begun) = begun {
+        if !begun.is_for(&with.name, with.ca_pin) {
+            let (name, ca_pin) = (begun.request.name.clone(), begun.ca_pin().to_owned());
+            return Err(EnrolError::Pending { name, ca_pin });
+        }
+        let is_given = token.as_ref().is_ok_and(|token| begun.shows(token));
+        let by = if is_given { Grant::Given } else { Grant::Earlier };
+        match finish(with, &folder, &begun, Taken::Perhaps).await {
+            // What was begun came to nothing: the token that was given has its turn.
+            Err(error) if by == Grant::Earlier && error.is_decided() => {}
+            ended => return ended.map(|host| Enrolled { host, by }),
+        }
+    }
+    let begun = folder.begin(&token?, &with.name, with.ca_pin).map_err(EnrolError::Save)?;
+    fail_point("an enrolment", "on disk, before it is asked for");
+    let host = finish(with, &folder, &begun, Taken::No).await?;
+    Ok(Enrolled { host, by: Grant::Given })
+}
+
+fn read_token(with: &Enrol) -> Result<Token, EnrolError> {
     let (path, text) = (&with.token_file, files::read_secret(&with.token_file).map_err(EnrolError::TokenFile)?);
     let bad = |source| EnrolError::Token { path: path.clone(), source };
     let text = std::str::from_utf8(&text).map_err(|_| bad(token::Error::Malformed))?;
-    let token = Token::parse(TokenKind::Enrol, text).map_err(bad)?;
-    let (leaf, outcome_key) = (LeafKey::generate()?, SigningKey::generate()?);
-    let says = inventory::observe();
-    let request = EnrolRequest {
-        token: TokenText(token.reveal().to_owned()),
-        name: with.name.clone(),
-        csr: STANDARD.encode(leaf.request()?),
-        outcome_key: outcome_key.verifying_key().to_string(),
-        hostname: says.hostname,
-        kernel: says.kernel,
-        addresses: says.addresses,
-    };
-    let body = serde_json::to_vec(&request).map_err(EnrolError::Answer)?;
-    let response = ask_patiently(with, &body).await?;
+    Token::parse(TokenKind::Enrol, text).map_err(bad)
+}
+
+/// Whether the control plane may have taken a request.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Taken {
+    No,
+    Perhaps,
+}
+
+/// Asks for what was begun and puts the answer in place. What came to nothing, or what cannot have been taken, is given up; all else is kept.
+async fn finish(with: &Enrol, folder: &Folder, begun: &Pending, taken: Taken) -> Result<HostId, EnrolError> {
+    let body = serde_json::to_vec(&begun.request).map_err(EnrolError::Answer)?;
+    let (answered, taken) = ask_patiently(with, &body, taken).await;
+    match answered {
+        Ok(response) => {
+            fail_point("an enrolment", "answered, before it is in place");
+            put_in_place(with, begun, &response)
+        }
+        Err(error) => {
+            if error.is_decided() || taken == Taken::No {
+                // What is left of it is asked for by the next call, and refused once more.
+                drop(folder.clear());
+            }
+            Err(error)
+        }
+    }
+}
+
+fn put_in_place(with: &Enrol, begun: &Pending, response: &Response) -> Result<HostId, EnrolError> {
     let answer: EnrolResponse = serde_json::from_slice(&response.body).map_err(EnrolError::Answer)?;
     let ca = with.ca_pin.find_ca(&response.peer_certificates)?;
-    let credential = leaf.credential(answer.certificate_chain.as_bytes())?;
+    let credential = begun.leaf.credential(answer.certificate_chain.as_bytes())?;
     // The gateway carries the key, the CA vouches for it.
     let renderer_key = VerifyingKey::certified(&answer.renderer_certificate, ca, OffsetDateTime::now_utc())?;
     let told = Told {
@@ -170,23 +157,29 @@ pub async fn enrol(with: &Enrol) -> Result<HostId, EnrolError> {
         ca_pin: with.ca_pin.to_string(),
         gateways: gateways(answer.gateways, &with.gateway),
     };
-    save(&with.state_folder, &told, &ca_pem(ca), &credential, &outcome_key).map_err(EnrolError::Save)?;
+    save(&with.state_folder, &told, &ca_pem(ca), &credential, &begun.outcome_key).map_err(EnrolError::Save)?;
+    fail_point("an enrolment", "in place, before what was begun is removed");
+    // The next start does it else, and says so when it cannot.
+    drop(forget(&with.state_folder));
     Ok(answer.host_id)
 }
 
 /// Asks until there is an answer, while the reason for none is one that passes by itself. It is the same request each time, key and all, which
-/// takes one use of the token however often it is asked.
-async fn ask_patiently(with: &Enrol, body: &[u8]) -> Result<Response, EnrolError> {
+/// takes one use of the token however often it is asked. Says also whether it may have been taken.
+async fn ask_patiently(with: &Enrol, body: &[u8], mut taken: Taken) -> (Result<Response, EnrolError>, Taken) {
     let began = Instant::now();
     let mut backoff = Backoff::new(random());
     loop {
         let error = match ask(with, body).await {
-            Ok(response) => return Ok(response),
+            Ok(response) => return (Ok(response), Taken::Perhaps),
             Err(error) => error,
         };
+        if error.may_be_taken() {
+            taken = Taken::Perhaps;
+        }
         let wait = backoff.next_wait();
         if !error.passes() || began.elapsed() + wait > PATIENCE {
-            return Err(error);
+            return (Err(error), taken);
         }
         tokio::time::sleep(wait).await;
     }
@@ -203,7 +196,7 @@ async fn ask(with: &Enrol, body: &[u8]) -> Result<Response, EnrolError> {
         return Ok(response);
     }
     let problem: Problem = serde_json::from_slice(&response.body).map_err(EnrolError::Answer)?;
-    Err(EnrolError::Refused { code: problem.code, detail: problem.detail })
+    Err(EnrolError::Refused { status: problem.status, code: problem.code, detail: problem.detail })
 }
 
 /// The gateways to dial; the one that answered, where the answer names none.

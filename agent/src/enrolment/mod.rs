@@ -3,8 +3,11 @@
 //! - No trust on first use: the CA is known by its pin before the first byte is sent, and the token goes only to a gateway under that CA.
 //! - Keys are made here and never leave; files of secrets are 0600 in a 0700 folder.
 //! - The record is written last: a host is enrolled with all of its files or not at all.
+//! - Keys and request are on disk before they are shown to anybody: an enrolment that was granted while its agent died is finished by the next one.
 
 mod enrol;
+mod error;
+mod pending;
 
 use std::fs;
 use std::io;
@@ -17,7 +20,8 @@ use holdfast_model::numbers::AuthorityEpoch;
 use holdfast_model::statement::{Authority, desired_bytes};
 use serde::{Deserialize, Serialize};
 
-pub use enrol::{Enrol, EnrolError, enrol};
+pub use enrol::{Begun, Enrol, Enrolled, Grant, enrol};
+pub use error::EnrolError;
 
 use crate::engine::Entry;
 
@@ -124,6 +128,14 @@ impl Enrolment {
             outcome_key: SigningKey::load(&folder.join(OUTCOME_KEY))?,
             folder,
         })
+    }
+
+    /// Removes what an `enrol` that died at its very end left behind.
+    ///
+    /// # Errors
+    /// Which file cannot be removed.
+    pub fn tidy(state_folder: &Path) -> Result<(), Error> {
+        Ok(pending::forget(state_folder)?)
     }
 
     /// The certificate in use, as it is on disk now.

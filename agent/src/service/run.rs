@@ -123,6 +123,11 @@ pub async fn run(config: Config) -> Result<(), Error> {
         Source::File(_) => None,
         Source::Gateways => Some(Arc::new(Enrolment::load(&config.state_folder)?)),
     };
+    if enrolment.is_some()
+        && let Err(error) = Enrolment::tidy(&config.state_folder)
+    {
+        tracing::warn!(error = %Chain(&error), "what an enrolment left behind cannot be removed");
+    }
     let kept = match &enrolment {
         None => config.kept.clone(),
         Some(enrolment) => Shell::kept_at_start(&config.state_folder, enrolment, &config.kept),

@@ -70,7 +70,7 @@ pub(crate) struct ControlPlane {
     // In the order in which they end.
     pub(crate) gateway: Service,
     pub(crate) audit: Service,
-    renderer: Service,
+    pub(crate) renderer: Service,
     nats: NatsServer,
     pub(crate) postgres: TestPostgres,
     folder: tempfile::TempDir,

@@ -38,7 +38,7 @@ const POINTS: &[(&str, &str)] = &[
 const FIRST_POINTS: &[&str] =
     &["the ledger: written anew, before it is put in place", "the ledger: put in place, before its folder is synced"];
 
-const POINT: &str = "HOLDFAST_TEST_FAIL_POINT";
+pub(super) const POINT: &str = "HOLDFAST_TEST_FAIL_POINT";
 const NTH: &str = "HOLDFAST_TEST_FAIL_POINT_NTH";
 
 #[test]
@@ -227,8 +227,8 @@ fn answers_that_find_no_room_do_not_decide_what_was_applied() {
 fn every_named_point_of_the_agent_is_one_at_which_it_is_killed() {
     let mut in_code = std::collections::BTreeSet::new();
     collect(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut in_code);
-    let listed =
-        POINTS.iter().map(|(point, _)| *point).chain(FIRST_POINTS.iter().copied()).map(str::to_owned).collect();
+    let points = POINTS.iter().map(|(point, _)| point).chain(FIRST_POINTS).chain(super::enrol::hook::POINTS);
+    let listed = points.map(|point| (*point).to_owned()).collect();
     assert_eq!(in_code, listed);
 }
 

@@ -5,6 +5,7 @@ mod apply;
 mod beside;
 mod cut;
 mod edit;
+mod enrol;
 mod faults;
 mod flows;
 #[cfg(feature = "test-hooks")]

@@ -57,18 +57,13 @@ fn world_of(leaf_age: time::Duration) -> (Host, Gateway, Namespace) {
 }
 
 fn enrol(host: &Host, pin: &str) -> std::process::Output {
-    let token = host.path("token").display().to_string();
-    host.ask(&[
-        "enrol",
-        "--token-file",
-        &token,
-        "--gateway",
-        "https://10.77.0.2:7443",
-        "--ca-pin",
-        pin,
-        "--name",
-        "web-1",
-    ])
+    host.ask(&enrol_as(&host.path("token").display().to_string(), pin, "web-1"))
+}
+
+/// The line that enrols a host at the gateway of [`world`].
+pub(super) fn enrol_as<'a>(token_file: &'a str, pin: &'a str, name: &'a str) -> [&'a str; 9] {
+    let gateway = "https://10.77.0.2:7443";
+    ["enrol", "--token-file", token_file, "--gateway", gateway, "--ca-pin", pin, "--name", name]
 }
 
 pub(super) fn ruleset(host: &Host) -> Vec<String> {

@@ -82,6 +82,11 @@ impl Host {
         self.start_child(self.command(&["run"]));
     }
 
+    /// Starts a command of the agent's program and does not wait.
+    pub(crate) fn begin(&self, arguments: &[&str]) {
+        self.start_child(self.command(arguments));
+    }
+
     fn start_child(&self, mut command: Command) {
         command.stdin(Stdio::null()).stdout(Stdio::null());
         let child = self.namespace.run(move || command.spawn().expect("the agent starts"));

@@ -14,7 +14,7 @@ use holdfast_model::numbers::{AuthorityEpoch, SessionEpoch, UpdateSeq, Version};
 use holdfast_model::policy::{Body, delta};
 use holdfast_model::statement::{Authority, Outcome, desired_bytes, outcome_bytes};
 use holdfast_session::gateway::Config;
-use holdfast_wire::enrol::{ENROL_PATH, EnrolRequest, EnrolResponse, RENEW_PATH, RenewRequest, RenewResponse};
+use holdfast_wire::enrol::{ENROL_PATH, EnrolRequest, EnrolResponse, Problem, RENEW_PATH, RenewRequest, RenewResponse};
 use holdfast_wire::frame::Deframer;
 use holdfast_wire::limits::FRAME_BYTES_MAX;
 use holdfast_wire::message::{Chunk, Drain, Hello, HelloAck, Message, OutcomeReport, Update, UpdateContent};
@@ -86,11 +86,9 @@ impl Gateway {
         })
     }
 
-    /// Answers one enrolment.
-    pub(crate) fn enrol(&mut self) {
-        let stream = self.runtime.block_on(accept(&self.listener, &self.tls));
-        assert!(matches!(Admission::of(stream.get_ref().1, self.authority.id), Ok(Admission::HttpAnonymous)));
-        let (body, stream) = self.runtime.block_on(read_request(stream, ENROL_PATH));
+    /// Answers one enrolment; what was asked, to the byte.
+    pub(crate) fn enrol(&mut self) -> Vec<u8> {
+        let (body, stream) = self.hear_enrolment();
         let request: EnrolRequest = serde_json::from_slice(&body).unwrap();
         self.outcome_key = Some(request.outcome_key.parse().unwrap());
         let csr = KeyRequest::from_der(&STANDARD.decode(request.csr).unwrap()).unwrap();
@@ -106,7 +104,30 @@ impl Gateway {
                 .unwrap(),
             gateways: vec![self.address().to_string()],
         };
-        self.runtime.block_on(answer(stream, &serde_json::to_vec(&response).unwrap()));
+        self.runtime.block_on(answer(stream, "200 OK", &serde_json::to_vec(&response).unwrap()));
+        body
+    }
+
+    /// Hears one enrolment and does not answer; what was asked, and the connection that waits.
+    pub(crate) fn hear_enrolment(&mut self) -> (Vec<u8>, TlsStream<TcpStream>) {
+        let stream = self.runtime.block_on(accept(&self.listener, &self.tls));
+        assert!(matches!(Admission::of(stream.get_ref().1, self.authority.id), Ok(Admission::HttpAnonymous)));
+        self.runtime.block_on(read_request(stream, ENROL_PATH))
+    }
+
+    /// Refuses one enrolment; what was asked.
+    pub(crate) fn refuse_enrolment(&mut self, status: u16, code: &str) -> Vec<u8> {
+        let (body, stream) = self.hear_enrolment();
+        let problem = Problem {
+            kind: format!("urn:holdfast:problem:{code}"),
+            title: "No".to_owned(),
+            status,
+            code: code.to_owned(),
+            detail: "no".to_owned(),
+        };
+        let line = format!("{status} No");
+        self.runtime.block_on(answer(stream, &line, &serde_json::to_vec(&problem).unwrap()));
+        body
     }
 
     /// Answers one renewal, which may come before or after a session that is turned away.
@@ -123,7 +144,7 @@ impl Gateway {
             let csr = KeyRequest::from_der(&STANDARD.decode(request.csr).unwrap()).unwrap();
             let leaf = self.ca.issue_host(self.host, &csr, OffsetDateTime::now_utc()).unwrap();
             let response = RenewResponse { certificate_chain: leaf.chain_pem };
-            return self.runtime.block_on(answer(stream, &serde_json::to_vec(&response).unwrap()));
+            return self.runtime.block_on(answer(stream, "200 OK", &serde_json::to_vec(&response).unwrap()));
         }
     }
 
@@ -327,9 +348,9 @@ async fn read_request(mut stream: TlsStream<TcpStream>, path: &str) -> (Vec<u8>,
     }
 }
 
-async fn answer(mut stream: TlsStream<TcpStream>, body: &[u8]) {
+async fn answer(mut stream: TlsStream<TcpStream>, status: &str, body: &[u8]) {
     let head = format!(
-        "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+        "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
         body.len()
     );
     stream.write_all(head.as_bytes()).await.unwrap();
