@@ -379,6 +379,9 @@ pub(crate) enum Audit {
         /// Wait for more, until Ctrl-C.
         #[arg(long, short = 'f')]
         follow: bool,
+        /// How long the log may be away while it is followed.
+        #[arg(long, default_value = "5m", value_parser = duration, value_name = "DURATION")]
+        retry_for: Duration,
     },
     /// Prove that no entry was changed, taken out or moved.
     #[command(before_help = help::VERIFY)]

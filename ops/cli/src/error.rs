@@ -140,6 +140,9 @@ pub(crate) enum Error {
         #[source]
         source: signing::Error,
     },
+    /// An answer that has no end of its own ended.
+    #[error("the API ended the answer that was followed")]
+    Ended,
     /// A program beside this one.
     #[error("{} cannot be run", program.display())]
     Exec {
@@ -184,6 +187,7 @@ impl Error {
             | Self::Form(_)
             | Self::Yaml(_)
             | Self::Print(_)
+            | Self::Ended
             | Self::Runtime(_) => End::Failed,
         }
     }
@@ -207,6 +211,7 @@ impl Error {
             Self::Forged { .. } => "checkpoint-forged",
             Self::Exec { .. } => "program-missing",
             Self::Form(_) | Self::Yaml(_) | Self::Print(_) => "print",
+            Self::Ended => "answer-ended",
             Self::Runtime(_) => "runtime",
         }
     }
@@ -225,6 +230,7 @@ impl Error {
                 | https::Error::TooLarge { .. } => false,
             },
             Self::Refused(problem) => problem.status == 503,
+            Self::Ended => true,
             Self::Foreign { status, .. } => (502..=504).contains(status),
             Self::Missing { .. }
             | Self::Usage(..)
@@ -299,6 +305,7 @@ impl Error {
             | Self::Form(_)
             | Self::Yaml(_)
             | Self::Print(_)
+            | Self::Ended
             | Self::Runtime(_) => None,
         }
     }

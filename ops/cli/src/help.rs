@@ -200,7 +200,7 @@ Examples:
   holdfast audit tail            the last 20 events
   holdfast audit tail -n 100
   holdfast audit tail --since 1h
-  holdfast audit tail --follow   and what comes, until Ctrl-C
+  holdfast audit tail --follow   and what comes, until Ctrl-C; over a restart of the service too
   holdfast audit tail --from 1 -o json > log.ndjson  every entry as it is kept, one a line
 ";
 

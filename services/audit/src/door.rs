@@ -163,8 +163,19 @@ fn event_time(entry: &Entry) -> Option<OffsetDateTime> {
 
 type Reading = Option<(Reader, watch::Receiver<Health>)>;
 
-/// The next lines for the client; none ends the answer. An unreadable log cuts it off, which the client sees as an error.
-async fn next_chunk(state: Reading, wanted: Wanted) -> Option<(Result<Bytes, LogError>, Reading)> {
+/// Why an answer was cut off.
+#[derive(Debug, thiserror::Error)]
+enum CutOff {
+    /// The log cannot be read.
+    #[error("the audit log cannot be read")]
+    Log(#[from] LogError),
+    /// Whoever follows was told of no end, and must not take this one for it.
+    #[error("the log is written no longer")]
+    Ending,
+}
+
+/// The next lines for the client; none ends the answer. What cuts it off is an error for the client too.
+async fn next_chunk(state: Reading, wanted: Wanted) -> Option<(Result<Bytes, CutOff>, Reading)> {
     let (mut reader, mut health) = state?;
     loop {
         health.borrow_and_update();
@@ -177,12 +188,15 @@ async fn next_chunk(state: Reading, wanted: Wanted) -> Option<(Result<Bytes, Log
         reader = back;
         let lines = match read {
             Ok(lines) => lines,
-            Err(error) => return Some((Err(error), None)),
+            Err(error) => return Some((Err(error.into()), None)),
         };
         if lines.is_empty() {
             // The end for now: the answer ends too, or waits until the head moves.
-            if !wanted.follow || health.changed().await.is_err() {
+            if !wanted.follow {
                 return None;
+            }
+            if health.changed().await.is_err() {
+                return Some((Err(CutOff::Ending), None));
             }
             continue;
         }

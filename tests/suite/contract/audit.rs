@@ -157,9 +157,11 @@ async fn a_follower_gets_entries_as_they_come() {
         }
         assert_eq!(seen, seq);
     }
-    drop(streaming);
-    door.stop().await;
+    // Nobody takes the end of the service for the end of the log.
     kept.stop().await;
+    let end = timeout(DEADLINE, streaming.next_chunk()).await.expect("in time");
+    assert!(end.is_err(), "{end:?}");
+    door.stop().await;
 }
 
 /// A keeper that runs.

@@ -1,5 +1,6 @@
 //! `audit`: reading the log, and proving it here instead of believing whoever hands it out.
 
+mod follow;
 mod tail;
 
 use std::io::BufRead as _;
@@ -26,9 +27,9 @@ const TOLD_EVERY: u64 = 1_000;
 /// The audit log.
 pub(super) async fn run(connection: &Connection, command: Audit, format: Format) -> Result<End, Error> {
     match command {
-        Audit::Tail { lines, since, from, follow } => {
+        Audit::Tail { lines, since, from, follow, retry_for } => {
             let since = since.map(|since| time_of(&since, OffsetDateTime::now_utc())).transpose()?;
-            tail::tail(&Api::new(connection)?, &tail::Asked { lines, since, from, follow }, format).await
+            tail::tail(&Api::new(connection)?, &tail::Asked { lines, since, from, follow, retry_for }, format).await
         }
         Audit::Checkpoint => {
             let checkpoint: Value = Api::new(connection)?.get("/v1/audit/checkpoint").await?;

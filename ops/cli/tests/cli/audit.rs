@@ -93,7 +93,7 @@ async fn without_an_audit_service_the_api_says_so() {
 }
 
 /// Lines with their ends, and the head.
-fn mk_log(entries: u64) -> (Vec<String>, Head) {
+pub(crate) fn mk_log(entries: u64) -> (Vec<String>, Head) {
     let mut chain = Chain::after(Head::ORIGIN);
     let event = |n| format!(r#"{{"authorityepoch":"1","sequence":"{n}","subject":"subject-{n}"}}"#);
     let lines = (1..=entries).map(|n| chain.append(&event(n)).expect("an event").to_line() + "\n").collect();
@@ -118,6 +118,18 @@ pub(crate) const EVERYTHING: u64 = 1 << 40;
 
 /// The same, reading the event stream or not, and this far in it.
 pub(crate) async fn serve_with(log: String, reading: bool, seq: u64) -> AuditDoor {
+    let head = log.lines().count();
+    let status = format!(
+        r#"{{"head":{{"n":{head},"hash":"00"}},"place":{{"authority_epoch":1,"seq":{seq}}},"missing":null,"reading":{reading}}}"#
+    );
+    let entries = move |RawQuery(_): RawQuery| async move { ([("content-type", "application/x-ndjson")], log) };
+    let router =
+        Router::new().route("/v1/audit/entries", get(entries)).route("/v1/audit/status", get(async move || status));
+    serve_router(router).await
+}
+
+/// Any stand-in, behind TLS as the real one is.
+pub(crate) async fn serve_router(router: Router) -> AuditDoor {
     install_crypto_provider();
     let now = OffsetDateTime::now_utc();
     let ca = Ca::create(TEST_AUTHORITY, now).expect("a CA");
@@ -127,13 +139,6 @@ pub(crate) async fn serve_with(log: String, reading: bool, seq: u64) -> AuditDoo
     let client = ca.issue_client("holdfast_gateway_operators", now).expect("issues");
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("listens");
     let base = format!("https://{}", listener.local_addr().expect("an address"));
-    let head = log.lines().count();
-    let status = format!(
-        r#"{{"head":{{"n":{head},"hash":"00"}},"place":{{"authority_epoch":1,"seq":{seq}}},"missing":null,"reading":{reading}}}"#
-    );
-    let entries = move |RawQuery(_): RawQuery| async move { ([("content-type", "application/x-ndjson")], log) };
-    let router =
-        Router::new().route("/v1/audit/entries", get(entries)).route("/v1/audit/status", get(async move || status));
     #[expect(clippy::disallowed_methods, reason = "it ends with the test's runtime")]
     tokio::spawn(serve_https(listener, tls, router, DoorLimits::default(), CancellationToken::new()));
     AuditDoor::new(Client::new(mutual(&client, &roots).expect("a configuration")), &base)

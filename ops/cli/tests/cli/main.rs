@@ -5,6 +5,7 @@ mod audit;
 mod commands;
 mod doctor;
 mod first_look;
+mod follow;
 mod golden;
 mod intent;
 mod plane;

@@ -200,7 +200,8 @@ impl Plane {
         path
     }
 
-    fn command(&self, token: &str, arguments: &[&str]) -> Command {
+    /// The command, as it is run with a token.
+    pub(crate) fn command(&self, token: &str, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_holdfast"));
         command
             .args(arguments)

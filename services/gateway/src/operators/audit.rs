@@ -2,6 +2,7 @@
 //!
 //! - The audit door knows this process by its client certificate; who may read is decided here, by the caller's role.
 //! - Bytes are passed on as they come: a reader proves the log himself, and this door cannot help him believe it.
+//! - An answer lives no longer than the token that was shown for it: while it goes on, the token is looked up again.
 
 use std::time::Duration;
 
@@ -12,7 +13,8 @@ use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use holdfast_api::problem::{Problem, ProblemType};
 use holdfast_identity::https::{self, Client, Streaming};
-use holdfast_runtime::{Chain, Shutdown};
+use holdfast_runtime::Chain;
+use tokio::time::Instant;
 
 use super::auth::{Act, Caller};
 use super::door::Shared;
@@ -20,6 +22,10 @@ use super::refuse::Refusal;
 
 /// How long the audit service may take to begin its answer: a search by time reads the log's folder.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(20);
+/// How often the token is looked up again while an answer goes on: that long may one that was revoked or is past its time read on.
+const TOKEN_LOOK_EVERY: Duration = Duration::from_secs(3);
+/// How long an answer goes on while the database says nothing of the token; without it no new event is made.
+const TOKEN_UNKNOWN_MAX: Duration = Duration::from_secs(30);
 /// The longest query that is passed on.
 const QUERY_BYTES_MAX: usize = 512;
 
@@ -109,7 +115,7 @@ async fn passed(door: &Shared, caller: &Caller, part: &str, query: Option<String
         unavailable("the audit service does not answer; events wait and are not lost")
     })?;
     match streaming.status {
-        StatusCode::OK => Ok(stream_through(streaming, door.shutdown.clone())),
+        StatusCode::OK => Ok(stream_through(streaming, Shared::clone(door), caller.clone())),
         StatusCode::BAD_REQUEST => {
             Err(Refusal::invalid("", "query", "the audit service does not understand the query"))
         }
@@ -121,9 +127,11 @@ async fn passed(door: &Shared, caller: &Caller, part: &str, query: Option<String
 }
 
 /// The answer with the other's body, piece by piece; a broken one breaks here too, so that nobody takes a part for the whole.
-fn stream_through(streaming: Streaming, shutdown: Shutdown) -> Response {
+fn stream_through(streaming: Streaming, door: Shared, caller: Caller) -> Response {
     let kind = streaming.headers.get(header::CONTENT_TYPE).cloned();
-    let body = Body::from_stream(stream::unfold(Some((streaming, shutdown)), next_piece));
+    let good_at = Instant::now();
+    let passing = Passing { streaming, door, caller, good_at, look_at: good_at + TOKEN_LOOK_EVERY };
+    let body = Body::from_stream(stream::unfold(Some(passing), next_piece));
     let mut response = body.into_response();
     if let Some(kind) = kind {
         response.headers_mut().insert(header::CONTENT_TYPE, kind);
@@ -140,20 +148,74 @@ enum CutOff {
     /// This process ends. An answer that just ended would look whole.
     #[error("the gateway ends")]
     Ending,
+    /// The token was revoked, or its time is over. Whoever asks again is told so.
+    #[error("the token is good no longer")]
+    Token,
+    /// Whether the token is still good could not be known.
+    #[error("the token could not be looked up")]
+    TokenUnknown(#[source] holdfast_store::Error),
 }
 
-type Passing = Option<(Streaming, Shutdown)>;
+/// An answer under way.
+struct Passing {
+    streaming: Streaming,
+    door: Shared,
+    caller: Caller,
+    /// When the token was known to be good.
+    good_at: Instant,
+    /// When it is looked up next.
+    look_at: Instant,
+}
 
-async fn next_piece(state: Passing) -> Option<(Result<Bytes, CutOff>, Passing)> {
-    let (mut streaming, shutdown) = state?;
-    // A reader who follows must not hold up the end of this process.
-    match shutdown.unless_asked(streaming.next_chunk()).await {
-        Some(Ok(Some(bytes))) => Some((Ok(bytes), Some((streaming, shutdown)))),
-        Some(Ok(None)) => None,
-        Some(Err(error)) => {
-            tracing::warn!(error = %Chain(&error), "the audit service's answer broke off");
-            Some((Err(error.into()), None))
+impl Passing {
+    /// Cuts the answer off if the token is good no longer.
+    async fn look_at_token(&mut self) -> Result<(), CutOff> {
+        self.look_at = Instant::now() + TOKEN_LOOK_EVERY;
+        match self.caller.is_still_good(&self.door.store).await {
+            Ok(true) => {
+                self.good_at = Instant::now();
+                Ok(())
+            }
+            Ok(false) => Err(CutOff::Token),
+            Err(error) if self.good_at.elapsed() < TOKEN_UNKNOWN_MAX => {
+                tracing::debug!(error = %Chain(&error), "a token cannot be looked up now");
+                Ok(())
+            }
+            Err(error) => Err(CutOff::TokenUnknown(error)),
         }
-        None => Some((Err(CutOff::Ending), None)),
+    }
+
+    /// The next piece; none at the end.
+    async fn next(&mut self) -> Result<Option<Bytes>, CutOff> {
+        loop {
+            tokio::select! {
+                biased;
+                // A reader who follows must not hold up the end of this process.
+                () = self.door.shutdown.asked() => return Err(CutOff::Ending),
+                () = tokio::time::sleep_until(self.look_at) => {}
+                piece = self.streaming.next_chunk() => return Ok(piece?),
+            }
+            let shutdown = self.door.shutdown.clone();
+            shutdown.unless_asked(self.look_at_token()).await.ok_or(CutOff::Ending)??;
+        }
+    }
+}
+
+async fn next_piece(state: Option<Passing>) -> Option<(Result<Bytes, CutOff>, Option<Passing>)> {
+    let mut passing = state?;
+    match passing.next().await {
+        Ok(Some(bytes)) => Some((Ok(bytes), Some(passing))),
+        Ok(None) => None,
+        Err(cut_off) => {
+            let token = passing.caller.grant().token;
+            match &cut_off {
+                CutOff::Token => tracing::info!(%token, "a token is good no longer, and what it read ends"),
+                CutOff::Ending => {}
+                CutOff::Audit(_) | CutOff::TokenUnknown(_) => {
+                    tracing::warn!(%token, error = %Chain(&cut_off), "an answer of the audit log was cut off");
+                }
+            }
+            Some((Err(cut_off), None))
+        }
     }
 }

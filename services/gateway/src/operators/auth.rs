@@ -1,6 +1,7 @@
 //! Who calls, and what that token allows.
 //!
-//! - Every path but `/openapi.json` needs an API token, checked against the store for each request: a revoked token is refused at once.
+//! - Every path but `/openapi.json` needs an API token, checked against the store for each request: a revoked token is refused at once. An answer
+//!   that goes on looks again ([`Caller::is_still_good`]).
 //! - Roles are a closed table ([`allows`]); a namespace scope narrows what is seen and what is changed.
 
 use axum::extract::{FromRequestParts, Request, State};
@@ -14,6 +15,7 @@ use holdfast_events::{Actor, NamespaceScope, Role};
 use holdfast_identity::{Token, TokenKind};
 use holdfast_model::intent::{Kind, ObjectKey};
 use holdfast_model::name::Name;
+use holdfast_store::Store;
 use holdfast_store::token::{ApiGrant, TokenHash};
 
 use super::door::Shared;
@@ -49,6 +51,8 @@ const fn allows(role: Role, act: Act) -> bool {
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
     grant: ApiGrant,
+    /// What the token is known by, to look once more while an answer goes on.
+    hash: TokenHash,
 }
 
 impl Caller {
@@ -60,6 +64,14 @@ impl Caller {
     /// The token that was shown, and what it allows.
     pub(crate) const fn grant(&self) -> &ApiGrant {
         &self.grant
+    }
+
+    /// Whether the token is still what it was when it was shown.
+    ///
+    /// # Errors
+    /// As [`Store::authorize_api`].
+    pub(crate) async fn is_still_good(&self, store: &Store) -> Result<bool, holdfast_store::Error> {
+        Ok(store.authorize_api(self.hash).await?.is_some_and(|grant| grant == self.grant))
     }
 
     /// Whether the token's scope has a namespace.
@@ -143,10 +155,11 @@ fn shown_token(headers: &HeaderMap) -> Result<Token, Refusal> {
 }
 
 async fn caller_of(door: &Shared, token: &Token) -> Result<Caller, Refusal> {
-    let grant = door.store.authorize_api(TokenHash(*token.hash().as_bytes())).await?;
+    let hash = TokenHash(*token.hash().as_bytes());
+    let grant = door.store.authorize_api(hash).await?;
     let grant = grant.ok_or_else(|| unauthenticated("the token is unknown, revoked or past its time"))?;
     tracing::debug!(token = %grant.token, role = %grant.role, "a caller is known");
-    Ok(Caller { grant })
+    Ok(Caller { grant, hash })
 }
 
 impl FromRequestParts<Shared> for Caller {
@@ -167,7 +180,7 @@ mod tests {
 
     fn mk_caller(role: Role, namespaces: NamespaceScope) -> Caller {
         let token = ApiTokenId::new(Uuid::from_u128(1));
-        Caller { grant: ApiGrant { token, name: "t".to_owned(), role, namespaces } }
+        Caller { grant: ApiGrant { token, name: "t".to_owned(), role, namespaces }, hash: TokenHash([0; 32]) }
     }
 
     #[test]

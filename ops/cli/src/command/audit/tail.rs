@@ -1,16 +1,18 @@
-//! `audit tail`: the end of the log, as a table for people and as it is kept for programs.
+//! `audit tail`: the end of the log, as a table for people and as it is kept for programs; what comes is `follow`'s.
 //!
 //! - Names stand for ids where the token may read them; what has no name keeps its id.
 //! - `-o json` passes entries on byte for byte, one a line: what comes out can be verified.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
+use std::time::Duration;
 
 use holdfast_api::status::HostView;
 use holdfast_api::token::ApiTokenView;
 use serde_json::Value;
 
 use super::Lines;
+use super::follow::follow;
 use crate::api::{Api, escape};
 use crate::error::{End, Error};
 use crate::output::{Format, line, table, yaml};
@@ -27,6 +29,8 @@ pub(in super::super) struct Asked {
     pub(in super::super) since: Option<String>,
     pub(in super::super) from: Option<u64>,
     pub(in super::super) follow: bool,
+    /// How long a followed log may be away.
+    pub(in super::super) retry_for: Duration,
 }
 
 impl Asked {
@@ -39,51 +43,44 @@ impl Asked {
         }
     }
 
-    /// The path of the entries; the service keeps the end of the log, and says where it is.
-    async fn path(&self, api: &Api) -> Result<String, Error> {
-        let mut query = Vec::new();
-        if let Some(since) = &self.since {
-            query.push(format!("since={}", escape(since)));
-        }
-        let from = match (self.from, self.last()) {
-            (Some(from), _) => Some(from),
+    /// The first entry to ask for, where one is known; the service keeps the end of the log, and says where it is.
+    pub(super) async fn first(&self, api: &Api) -> Result<Option<u64>, Error> {
+        match (self.from, self.last()) {
+            (Some(from), _) => Ok(Some(from)),
             (None, Some(last)) if self.since.is_none() => {
                 let status: Value = api.get("/v1/audit/status").await?;
                 let head = status.pointer("/head/n").and_then(Value::as_u64).unwrap_or_default();
-                Some(head.saturating_sub(last).saturating_add(1))
+                Ok(Some(head.saturating_sub(last).saturating_add(1)))
             }
-            (None, _) => None,
-        };
+            (None, _) => Ok(None),
+        }
+    }
+
+    /// The path of the entries from one on.
+    pub(super) fn path(&self, from: Option<u64>) -> String {
+        let mut query: Vec<String> = self.since.iter().map(|since| format!("since={}", escape(since))).collect();
         query.extend(from.map(|from| format!("from={from}")));
         if self.follow {
             query.push("follow=true".to_owned());
         }
         let mark = if query.is_empty() { "" } else { "?" };
-        Ok(format!("/v1/audit/entries{mark}{}", query.join("&")))
+        format!("/v1/audit/entries{mark}{}", query.join("&"))
     }
 }
 
 /// Shows entries.
 pub(in super::super) async fn tail(api: &Api, asked: &Asked, format: Format) -> Result<End, Error> {
-    let mut lines = Lines::open(api, &asked.path(api).await?).await?;
+    if asked.follow {
+        return follow(api, asked, format).await;
+    }
+    let mut lines = Lines::open(api, &asked.path(asked.first(api).await?)).await?;
     match format {
-        Format::Json if asked.follow || asked.last().is_none() => {
+        Format::Json if asked.last().is_none() => {
             while let Some(bytes) = lines.next().await? {
                 pass(&bytes)?;
             }
         }
         Format::Json => last_of(&mut lines, asked).await?.iter().try_for_each(|bytes| pass(bytes))?,
-        Format::Yaml | Format::Name | Format::Table | Format::Wide if asked.follow => {
-            let mut names = Names::load(api).await;
-            while let Some(bytes) = lines.next().await? {
-                let entry = Row::of(&bytes, &names);
-                if entry.has_unknown_host {
-                    // It may have enrolled just now.
-                    names = Names::load(api).await;
-                }
-                show_one(&bytes, &Row::of(&bytes, &names), format)?;
-            }
-        }
         Format::Yaml | Format::Name => {
             let names = Names::load(api).await;
             for bytes in last_of(&mut lines, asked).await? {
@@ -121,7 +118,7 @@ fn pass(bytes: &[u8]) -> Result<(), Error> {
     Ok(stdout.flush()?)
 }
 
-fn show_one(bytes: &[u8], row: &Row, format: Format) -> Result<(), Error> {
+pub(super) fn show_one(bytes: &[u8], row: &Row, format: Format) -> Result<(), Error> {
     match format {
         Format::Json => pass(bytes),
         Format::Yaml => {
@@ -139,11 +136,11 @@ fn show_one(bytes: &[u8], row: &Row, format: Format) -> Result<(), Error> {
 
 /// What ids are called.
 #[derive(Default)]
-struct Names(BTreeMap<String, String>);
+pub(super) struct Names(BTreeMap<String, String>);
 
 impl Names {
     /// As far as the token may read: an auditor sees hosts, and not the tokens of others.
-    async fn load(api: &Api) -> Self {
+    pub(super) async fn load(api: &Api) -> Self {
         let mut names = BTreeMap::new();
         if let Ok(page) = api.get_all("/v1/hosts").await {
             let hosts = page.items.into_iter().filter_map(|item| serde_json::from_value::<HostView>(item).ok());
@@ -162,15 +159,15 @@ impl Names {
 
 /// One entry for people.
 #[derive(Debug)]
-struct Row {
+pub(super) struct Row {
     id: String,
     cells: [String; 4],
-    has_unknown_host: bool,
+    pub(super) has_unknown_host: bool,
 }
 
 impl Row {
     /// What cannot be read is shown as it is: `audit verify` says what is wrong with it.
-    fn of(bytes: &[u8], names: &Names) -> Self {
+    pub(super) fn of(bytes: &[u8], names: &Names) -> Self {
         let entry: Value = serde_json::from_slice(bytes).unwrap_or_default();
         let text = |path: &str| entry.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
         let actor = text("/event/actor");
