@@ -31,26 +31,49 @@ fn every_named_point_of_the_services_is_one_at_which_a_service_is_killed() {
     assert_eq!(listed, in_code);
 }
 
-/// The two texts of each `fail_point("…", "…")`.
+/// The two texts of each `fail_point("…", "…")`, on one line or several; the subject that is no text is the gateway's.
 fn calls(text: &str) -> Vec<Point> {
-    let texts = |call: &str| {
-        let mut parts = call.split('"');
-        let (subject, moment) = (parts.nth(1)?, parts.nth(1)?);
+    let point = |call: &str| {
+        let (subject, rest) = literal(call)?;
+        let (moment, _) = literal(rest.strip_prefix(',')?)?;
         Some((subject.to_owned(), moment.to_owned()))
     };
-    text.split("fail_point(\"").skip(1).filter_map(|rest| texts(&format!("\"{rest}"))).collect()
+    text.split("fail_point(").skip(1).filter_map(point).collect()
 }
 
-/// What each transaction that writes is called.
+/// What each transaction that writes is called. One whose name or mode is not written down in its place would be missed, and is refused.
 fn commits(text: &str) -> Vec<String> {
-    let name = |rest: &str| {
-        let (name, rest) = rest.split_once('"')?;
-        let writes = ["Mode::Write,", "Mode::LongWrite,"]
-            .iter()
-            .any(|mode| rest.trim_start_matches([',', ' ']).starts_with(mode));
-        writes.then(|| name.to_owned())
+    let name = |call: &str| {
+        let (name, rest) = literal(call).unwrap_or_else(|| panic!("a transaction without a name: {call:.60}"));
+        let mode = rest.strip_prefix(',').and_then(|rest| rest.trim_start().strip_prefix("Mode::"));
+        let mode = mode.unwrap_or_else(|| panic!("a transaction whose mode cannot be seen: {call:.60}"));
+        matches!(mode.split(',').next(), Some("Write" | "LongWrite")).then(|| name.to_owned())
     };
-    text.split("transact(\"").skip(1).filter_map(name).collect()
+    text.split("transact(").skip(1).filter_map(name).collect()
+}
+
+/// The text that an argument is, and what is behind it.
+fn literal(arguments: &str) -> Option<(&str, &str)> {
+    arguments.trim_start().strip_prefix('"')?.split_once('"')
+}
+
+#[test]
+fn a_call_is_found_however_it_is_broken_over_lines() {
+    let text = "
+        self.transact(\"one\", Mode::Write, move |tx| {
+        self.transact(
+            \"two\",
+            Mode::LongWrite,
+            move |tx| {
+        self.transact(\"three\", Mode::Snapshot, move |tx| {
+        fail_point(\"a\", \"b\");
+        fail_point(
+            \"c\",
+            \"d\",
+        );
+        fail_point(update, \"half written\");";
+    assert_eq!(commits(text), ["one", "two"]);
+    assert_eq!(calls(text), [("a", "b"), ("c", "d")].map(|(what, when)| (what.to_owned(), when.to_owned())));
 }
 
 fn sources(folder: &Path) -> Vec<PathBuf> {

@@ -122,6 +122,7 @@ pub const COMMITS_LEFT_OUT: &[(&str, &str)] = &[
     ("migrate", "no service: a program of its own, whose steps are shown to be taken once by the tests of the store"),
     ("raise the authority's epoch", "no service does it: by hand, in the tests of the store"),
     ("renew a lease", "one statement that writes one time; a lost answer is a lapse, which the renderer's tests show"),
+    ("report the bus", "one statement that writes over what it wrote before; whoever leads next says it anew"),
     ("request a certificate", "as the enrolment of a host, without the token"),
     ("create an API token", "as the token of an enrolment"),
     ("revoke an API token", "as the token of an enrolment"),

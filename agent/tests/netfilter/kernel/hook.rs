@@ -239,8 +239,10 @@ fn collect(folder: &Path, points: &mut std::collections::BTreeSet<String>) {
             continue;
         }
         let text = fs::read_to_string(&path).unwrap();
-        points.extend(text.split("fail_point(\"").skip(1).map(|call| {
-            let mut parts = call.split('"');
+        // On one line or several; its definition has no text.
+        let calls = text.split("fail_point(").skip(1).filter(|call| call.trim_start().starts_with('"'));
+        points.extend(calls.map(|call| {
+            let mut parts = call.split('"').skip(1);
             format!("{}: {}", parts.next().unwrap(), parts.nth(1).unwrap())
         }));
     }
