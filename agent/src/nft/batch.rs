@@ -268,6 +268,15 @@ pub(super) fn put_boundary(list: &mut Writer, boundary: Boundary) {
     });
 }
 
+/// The flags of a message without the request for an answer that says no more than that it was read.
+fn unacknowledged(flags: u16) -> u16 {
+    #[cfg(feature = "test-hooks")]
+    if super::hook::receive_bytes().is_some() {
+        return flags;
+    }
+    flags & !n::ACK
+}
+
 /// Joins the pages, names the generation in the begin and takes the requests for acknowledgements away.
 fn finish(batch: Batch, generation: u32) -> Result<Bytes, Error> {
     let pages = batch.finalize();
@@ -282,7 +291,7 @@ fn finish(batch: Batch, generation: u32) -> Result<Bytes, Error> {
         let len = message.payload.len() + super::attr::MESSAGE_HEADER_BYTES;
         bytes.extend_from_slice(&u32::try_from(len).unwrap_or(u32::MAX).to_ne_bytes());
         bytes.extend_from_slice(&message.kind.to_ne_bytes());
-        bytes.extend_from_slice(&(message.flags & !n::ACK).to_ne_bytes());
+        bytes.extend_from_slice(&unacknowledged(message.flags).to_ne_bytes());
         bytes.extend_from_slice(&message.seq.to_ne_bytes());
         bytes.extend_from_slice(&[0; 4]);
         bytes.extend_from_slice(message.payload);

@@ -2,7 +2,7 @@
 //!
 //! - One element or rule is altered if the file that `HOLDFAST_AGENT_TEST_ALTER_FILE` names is there; it is taken away, so one file alters one apply.
 //! - Every batch asks for what is not there while the file that `HOLDFAST_AGENT_TEST_REFUSE_FILE` names is there.
-//! - The kernel's answers find room for as many bytes as `HOLDFAST_AGENT_TEST_RECEIVE_BYTES` says.
+//! - If `HOLDFAST_AGENT_TEST_RECEIVE_BYTES` says a number, every message of a batch is answered, and answers find room for as many bytes.
 //! - A build without the feature has none of this.
 
 use std::fs;

@@ -147,7 +147,9 @@ impl Netfilter {
     fn commit(&mut self, edits: &Edits, target: &Ruleset, depth: Depth, generation: u32) -> Result<Sent, Error> {
         if depth == Depth::Whole {
             let trial = batch::edit(edits, self.flags, generation)?;
-            if let Some(error) = self.link.batch(trial.dry(), "take the change on trial").error {
+            let answer = self.link.batch(trial.dry(), "take the change on trial");
+            // Answers that found no room are no refusal.
+            if let Some(error) = answer.error.filter(|error| !error.is_overrun()) {
                 return Ok(Sent::Refused(error));
             }
         }

@@ -58,6 +58,11 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether only answers found no room, which says nothing of what was asked.
+    pub(super) fn is_overrun(&self) -> bool {
+        matches!(self, Self::Socket { source, .. } if source.raw_os_error() == Some(libc::ENOBUFS))
+    }
+
     /// Whether the same request may be granted a moment later.
     #[must_use]
     pub fn is_transient(&self) -> bool {
@@ -166,16 +171,16 @@ impl Link {
         while !matches!(self.receive(libc::MSG_DONTWAIT), Ok(None)) {}
     }
 
-    /// Sends a batch and reads what the kernel says to it at once.
+    /// Sends a batch and reads what the kernel says to it at once; a refusal comes before answers that found no room.
     pub(super) fn batch(&mut self, bytes: &[u8], doing: &'static str) -> Answer {
         self.clear();
         if let Err(error) = self.send(bytes) {
             return Answer { error: Some(error) };
         }
-        let mut first = None;
+        let (mut first, mut overrun) = (None, None);
         loop {
             match self.receive(libc::MSG_DONTWAIT) {
-                Ok(None) => return Answer { error: first },
+                Ok(None) => return Answer { error: first.or(overrun) },
                 Ok(Some(len)) => {
                     for message in Messages(self.buffer.get(..len).unwrap_or_default()) {
                         let refusal = message.map_err(Error::from).and_then(|message| refused(&message, doing));
@@ -184,6 +189,8 @@ impl Link {
                         }
                     }
                 }
+                // Told once, before the answers that did find room.
+                Err(error) if error.is_overrun() && overrun.is_none() => overrun = Some(error),
                 Err(error) => return Answer { error: Some(first.unwrap_or(error)) },
             }
         }
@@ -231,7 +238,7 @@ impl Link {
                 Messages(self.buffer.get(..len).unwrap_or_default()).flatten().for_each(|message| visit(&message));
                 Ok(Heard::Something)
             }
-            Err(Error::Socket { source, .. }) if source.raw_os_error() == Some(libc::ENOBUFS) => Ok(Heard::Lost),
+            Err(error) if error.is_overrun() => Ok(Heard::Lost),
             Err(error) => Err(error),
         }
     }

@@ -88,15 +88,14 @@ fn a_state_folder_that_is_full_or_read_only_fails_the_update_and_kernel_and_disk
     }
     assert_eq!((host.applied_version(), host.status()["policy"]["proven"].as_bool()), (Some(1), Some(true)));
 
-    // A start on a disk that takes nothing at all enforces what is there, or says why it does not run; it opens nothing.
+    // A start on a disk that takes nothing at all has no place for its lock and its socket: it says so, and opens nothing.
     host.end(Signal::SIGKILL);
     disk.make_room();
     disk.remount(MsFlags::MS_RDONLY);
-    host.spawn();
-    if host.answers() {
-        assert!(!host.ask(&["reload"]).status.success(), "nothing is durable there");
-        host.end(Signal::SIGKILL);
-    }
+    let refused = host.ask(&["run", "--standalone", &host.path("policy.json").display().to_string()]);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(refused.status.code() == Some(1) && said.contains("[state-unusable]"), "{said}");
+    assert!(said.contains("Read-only file system"), "{said}");
     assert_eq!(ruleset(&host), good);
 
     // The disk and the kernel say the same, whatever the file says.

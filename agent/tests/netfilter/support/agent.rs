@@ -108,6 +108,12 @@ impl Host {
         nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), signal).expect("it can be signalled");
     }
 
+    /// The process of the agent.
+    #[cfg(feature = "test-hooks")]
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.lock().expect("not poisoned").as_ref().expect("an agent runs").id()
+    }
+
     /// Waits until the agent has ended by itself; its exit code.
     pub(crate) fn ended(&self) -> Option<i32> {
         let mut child = self.child.lock().expect("not poisoned").take().expect("an agent ran");
