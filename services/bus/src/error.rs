@@ -42,6 +42,15 @@ pub enum BusError {
         /// How many were ever put into it.
         last: u64,
     },
+    /// The server stores no message, and not because of its place: no room, a limit, a file that is gone.
+    #[error("stream {stream} takes no message")]
+    StreamRefuses {
+        /// Which.
+        stream: &'static str,
+        /// What the server said.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// The server did not do what was asked, or its answer is not known.
     #[error("NATS did not {doing}")]
     Request {
@@ -62,6 +71,7 @@ impl BusError {
             Self::NoStream { .. } => "stream-missing",
             Self::StreamDiffers { .. } => "stream-differs",
             Self::StreamCut { .. } => "stream-cut",
+            Self::StreamRefuses { .. } => "stream-refuses",
             Self::Request { .. } => "nats-request",
         }
     }

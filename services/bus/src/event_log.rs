@@ -96,7 +96,8 @@ impl EventLog {
     /// Publishes events in their order, after the last that the stream was seen to hold.
     ///
     /// # Errors
-    /// [`BusError::NoStream`] if the stream is gone. Any other refusal is an incomplete [`Published`].
+    /// [`BusError::NoStream`] if the stream is gone, [`BusError::StreamRefuses`] if the server stores nothing there. A refusal of a place, and silence,
+    /// are an incomplete [`Published`].
     pub async fn publish(&mut self, events: &[OutgoingEvent]) -> Result<Published, BusError> {
         let mut count = 0;
         for window in events.chunks(WINDOW) {
@@ -150,6 +151,10 @@ impl EventLog {
                 Ok(Ok(_)) | Err(_) => return Ok(done),
                 Ok(Err(error)) if error.kind() == PublishErrorKind::StreamNotFound => {
                     return Err(BusError::NoStream { stream: EVENTS_STREAM });
+                }
+                // After some that it took, the next try says so again.
+                Ok(Err(error)) if error.kind() == PublishErrorKind::Other && done == 0 => {
+                    return Err(BusError::StreamRefuses { stream: EVENTS_STREAM, source: Box::new(error) });
                 }
                 Ok(Err(error)) => {
                     tracing::debug!(%error, "the event stream refused a message");

@@ -145,6 +145,36 @@ async fn an_event_stream_that_another_hand_emptied_is_named_while_the_log_goes_o
 }
 
 #[tokio::test]
+async fn a_server_that_stores_no_event_is_named_in_its_own_words_and_events_wait_for_it() {
+    let mut plane = Plane::start(NatsVersion::Current).await;
+    plane.enrol("db-1", "10.1.0.1", "db").await;
+    plane.audited().await;
+    let raw = plane.raw().await;
+    let info = raw.get_stream(EVENTS_STREAM).await.expect("it is there").cached_info().clone();
+    let max_messages = i64::try_from(info.state.messages).expect("few");
+    raw.update_stream(jetstream::stream::Config { max_messages, ..info.config.clone() }).await.expect("they may");
+    plane.apply(vec![mk_policy("isolate-db", "db")]).await;
+    let wakes = Arc::clone(&plane.means.wakes);
+    let words = || wakes.refused.lock().expect("whole").clone();
+    let named = async {
+        loop {
+            match words() {
+                Some(words) => return words,
+                None => tokio::task::yield_now().await,
+            }
+        }
+    };
+    let named = timeout(DEADLINE, named).await.expect("it is named");
+    assert!(named.contains("takes no message") && named.contains("maximum messages exceeded"), "{named}");
+
+    raw.update_stream(info.config).await.expect("they may");
+    plane.audited().await;
+    assert_eq!(words(), None, "and no longer");
+    let proven = plane.stop().await;
+    assert_eq!(proven.faults, []);
+}
+
+#[tokio::test]
 async fn a_message_of_another_hand_stops_the_relay_loudly_and_a_stream_made_anew_has_every_event() {
     let mut plane = Plane::start(NatsVersion::Current).await;
     let db = plane.enrol("db-1", "10.1.0.1", "db").await;

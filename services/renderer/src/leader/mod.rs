@@ -50,6 +50,8 @@ pub struct Wakes {
     pub streams: Notify,
     /// Set while the event stream holds what this database never wrote.
     pub foreign: AtomicBool,
+    /// Set while the server stores no event: what it says.
+    pub refused: Mutex<Option<String>>,
     /// The bus is another than it was: say so.
     pub report: Notify,
     /// The last event that the stream is known to hold.

@@ -26,7 +26,7 @@ const COMPARED: u32 = 128;
 /// The wait after the bus refused, so that an absent one is not asked without end.
 const BUS_RETRY: Duration = Duration::from_secs(1);
 
-/// The wait before a stream that a person must remove is looked at again.
+/// The wait before a stream that only a person can mend is looked at again.
 const FOREIGN_RETRY: Duration = Duration::from_secs(5);
 
 /// The last event that the stream is known to hold.
@@ -58,6 +58,16 @@ pub(super) async fn run(means: &Means, term: LeaseTerm, authority: Authority) ->
             Ok(Progress::Done) => wait(&means.wakes.event, None).await,
             Ok(Progress::Again) => {}
             Ok(Progress::Later) => tokio::time::sleep(BUS_RETRY).await,
+            Err(Trouble::Bus(error @ BusError::StreamRefuses { .. })) => {
+                let error = holdfast_runtime::Chain(&error).to_string();
+                tracing::error!(
+                    error,
+                    "events wait: the server has no room, or the stream is broken and must be deleted"
+                );
+                report::refused(&means.wakes, Some(error));
+                cursor = None;
+                tokio::time::sleep(FOREIGN_RETRY).await;
+            }
             Err(Trouble::Bus(error)) => {
                 tracing::debug!(error = %holdfast_runtime::Chain(&error), "events wait for the bus");
                 cursor = None;
@@ -147,6 +157,7 @@ async fn catch_up(
     if published.count == 0 {
         return Ok(Progress::Later);
     }
+    report::refused(&means.wakes, None);
     // What was committed since the numbering has a wake of its own, which is kept while nobody waits for it.
     let all = cursor.is_some_and(|at| (at.epoch, at.seq) == (numbered.authority_epoch, numbered.last));
     Ok(if all { Progress::Done } else { Progress::Again })

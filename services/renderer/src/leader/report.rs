@@ -36,12 +36,22 @@ pub async fn look_at_bus(means: &Means) -> BusSeen {
     let is_away = hint_fault.is_some() || event_fault.is_some();
     let foreign = means.wakes.foreign.load(Ordering::Relaxed);
     let foreign = foreign.then(|| "the event stream holds what this database never wrote".to_owned());
-    BusSeen { hint_fault, event_fault: event_fault.or(foreign), is_away }
+    let refused = || means.wakes.refused.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    BusSeen { hint_fault, event_fault: event_fault.or(foreign).or_else(refused), is_away }
 }
 
 /// The relay says how far the stream is.
 pub(super) fn relayed(wakes: &Wakes, at: (AuthorityEpoch, EventSeq)) {
     *wakes.relayed.lock().unwrap_or_else(PoisonError::into_inner) = Some(at);
+}
+
+/// The relay says that the server stores no event, or that it does.
+pub(super) fn refused(wakes: &Wakes, words: Option<String>) {
+    let mut said = wakes.refused.lock().unwrap_or_else(PoisonError::into_inner);
+    if *said != words {
+        *said = words;
+        wakes.report.notify_one();
+    }
 }
 
 /// Says how the bus is, for as long as the term lasts.
