@@ -287,8 +287,8 @@ fn status(state: &std::path::Path, question: Question) -> Result<Status, Error> 
 fn unexpected(answer: Answer) -> Error {
     match answer {
         Answer::Failed(reason) => Error::Agent(reason),
-        other @ (Answer::Status(_) | Answer::Reloaded(_) | Answer::Down { .. }) => {
-            Error::Agent(format!("an unexpected answer: {other:?}"))
+        Answer::Status(_) | Answer::Reloaded(_) | Answer::Down { .. } => {
+            Error::Agent("an answer to another question came: another build's agent runs, restart it".to_owned())
         }
     }
 }

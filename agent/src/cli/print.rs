@@ -4,6 +4,7 @@ use std::error::Error;
 use std::io::{self, Write};
 use std::path::Path;
 
+use holdfast_model::condition::Holds;
 use holdfast_model::name::Name;
 use holdfast_runtime::Chain;
 use serde::Serialize;
@@ -50,7 +51,12 @@ pub(super) fn outcome(outcome: &LastOutcome) -> io::Result<()> {
     writeln!(out, "{} version {} {}", outcome.outcome, outcome.wanted.version, outcome.wanted.digest.short())?;
     for condition in &outcome.conditions {
         let text = if condition.message.is_empty() { String::new() } else { format!(": {}", condition.message) };
-        writeln!(out, "  {} {:?} {}{text}", condition.kind, condition.status, condition.reason)?;
+        let holds = match condition.status {
+            Holds::True => "holds",
+            Holds::False => "does not hold",
+            Holds::Unknown => "is not known",
+        };
+        writeln!(out, "  {} {holds}: {}{text}", condition.kind, condition.reason)?;
     }
     Ok(())
 }

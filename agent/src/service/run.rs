@@ -332,7 +332,9 @@ pub fn take_down(state_folder: &Path) -> Result<bool, Error> {
     match local::ask(state_folder, Question::Down) {
         Ok(Answer::Down { removed }) => Ok(removed),
         Ok(Answer::Failed(reason)) => Err(Error::Down(reason.into())),
-        Ok(other) => Err(Error::Down(format!("an unexpected answer: {other:?}").into())),
+        Ok(Answer::Status(_) | Answer::Reloaded(_)) => {
+            Err(Error::Down("an answer to another question came: another build's agent runs".into()))
+        }
         Err(local::Error::NotRunning(_)) => {
             ensure_folder(state_folder).map_err(Error::Folder)?;
             let _lock = Lock::take(state_folder)?;

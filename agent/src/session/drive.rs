@@ -186,6 +186,7 @@ impl Pump {
                     shell.tell(|status| {
                         status.authority_epoch = ack.authority.epoch.raw();
                         status.updates = 0;
+                        status.refusal = None;
                         status.link = Link::Open { gateway: gateway.to_owned(), session_epoch: ack.session_epoch };
                     });
                 }

@@ -161,7 +161,10 @@ impl Shell {
                 let mut session = self.session().await?;
                 let cause = drive::drive(self, dialer, &gateway, stream, &mut session).await?;
                 tracing::info!(gateway, ?cause, "session ended");
-                self.tell(|status| status.last_end = Some(format!("{cause:?}")));
+                self.tell(|status| {
+                    status.last_end = Some(cause.to_string());
+                    status.refusal = cause.refusal().map(|code| code.word().to_owned());
+                });
                 Ended::Session(cause)
             }
             Err(DialError::Worker(gone)) => return Err(gone),

@@ -39,20 +39,24 @@ pub struct SessionStatus {
     pub authority_epoch: u64,
     /// Where the connection stands.
     pub link: Link,
-    /// How the last one ended.
+    /// How the last one ended, or why there was none.
     pub last_end: Option<String>,
+    /// The code by which a side refused the last one, until one is open again.
+    #[serde(default)]
+    pub refusal: Option<String>,
     /// Updates that came in this session.
     pub updates: u64,
 }
 
 impl SessionStatus {
-    pub(super) fn new(host: HostId, authority: Authority) -> Self {
+    pub(crate) fn new(host: HostId, authority: Authority) -> Self {
         Self {
             host,
             authority: authority.id.to_string(),
             authority_epoch: authority.epoch.raw(),
             link: Link::Waiting { ms: 0 },
             last_end: None,
+            refusal: None,
             updates: 0,
         }
     }

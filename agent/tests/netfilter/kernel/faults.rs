@@ -87,11 +87,21 @@ fn a_state_folder_that_is_full_or_read_only_fails_the_update_and_kernel_and_disk
         assert_eq!(ruleset(&host), good);
     }
     assert_eq!((host.applied_version(), host.status()["policy"]["proven"].as_bool()), (Some(1), Some(true)));
+    let found = host.troubles();
+    let [(folder, room), (update, failed)] = found.as_slice() else { panic!("{found:?}") };
+    assert!(folder == "state folder" && room.contains("0 MiB are free"), "{found:?}");
+    assert!(update == "last update" && failed.contains("failed: not_durable"), "{found:?}");
+    assert!(failed.contains("version 1 is still in force"), "{found:?}");
 
     // A start on a disk that takes nothing at all has no place for its lock and its socket: it says so, and opens nothing.
     host.end(Signal::SIGKILL);
     disk.make_room();
     disk.remount(MsFlags::MS_RDONLY);
+    let found = host.troubles();
+    assert!(
+        found.iter().any(|(name, text)| name == "state folder" && text.contains("Read-only file system")),
+        "{found:?}"
+    );
     let refused = host.ask(&["run", "--standalone", &host.path("policy.json").display().to_string()]);
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(refused.status.code() == Some(1) && said.contains("[state-unusable]"), "{said}");

@@ -55,6 +55,17 @@ fn a_policy_is_enforced_changed_by_signal_and_command_and_outlives_the_agent() {
 }
 
 #[test]
+fn a_doctor_without_rights_says_what_it_lacks_and_blames_no_kernel_and_with_them_all_is_well() {
+    let host = Host::new(&policy("enforced", &peers(3, 0)));
+    host.start();
+    assert_eq!(host.troubles(), []);
+    let found = host.troubles_without_rights();
+    let names: Vec<&str> = found.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["CAP_NET_ADMIN", "nf_tables"], "{found:?}");
+    assert!(found[1].1.contains("was not tried") && !found[1].1.contains("modprobe"), "{found:?}");
+}
+
+#[test]
 fn one_agent_per_state_folder() {
     let host = Host::new(&policy("enforced", &peers(1, 0)));
     host.start();
@@ -110,6 +121,11 @@ fn a_table_that_another_process_fights_for_is_not_called_proven_until_it_was_rea
         });
     }
     assert_eq!(host.status()["policy"]["contended"], true);
+    let found = host.troubles();
+    assert!(
+        matches!(found.as_slice(), [(name, text)] if name == "agent" && text.contains("another tool undoes")),
+        "{found:?}"
+    );
     host.namespace.run(|| load_nft("delete table inet holdfast"));
     host.wait_until("it is doubted", || host.status()["policy"]["proven"] == false);
     assert!(!host.ask(&["healthcheck"]).status.success());

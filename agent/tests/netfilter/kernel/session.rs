@@ -190,6 +190,50 @@ fn another_authority_is_refused_and_so_is_an_earlier_life_of_ours() {
     }
 }
 
+/// What the doctor finds while every session is refused; the gateway answers, so nothing else is wrong.
+fn troubles_while_refused(host: &Host, gateway: &mut Gateway, code: RefusalCode) -> Vec<(String, String)> {
+    thread::scope(|scope| {
+        let asked = scope.spawn(|| {
+            host.wait_until("the refusal is told", || host.status()["session"]["refusal"] == code.word());
+            host.troubles()
+        });
+        gateway.refuse_until(code, || asked.is_finished());
+        asked.join().unwrap()
+    })
+}
+
+#[test]
+fn a_host_that_no_gateway_lets_in_is_told_by_its_doctor_that_alone_and_one_without_a_gateway_why() {
+    let (host, mut gateway, _far) = world();
+    host.run_session();
+    let (mut session, _) = gateway.open();
+    applied(&session.policy(1, &isolated(&["10.0.0.1"])));
+    session.empty_components();
+    host.wait_until("it is told that the session is open", || link(&host) == "open");
+    drop(session);
+    for (code, word) in [
+        (RefusalCode::CertificateRevoked, "enrol under a new name with a new token"),
+        (RefusalCode::HostUnknown, "no gateway lets this identity in"),
+        (RefusalCode::Superseded, "another agent runs with this identity"),
+    ] {
+        let found = troubles_while_refused(&host, &mut gateway, code);
+        let [(name, text)] = found.as_slice() else { panic!("{code}: {found:?}") };
+        assert!(name == "session" && text.contains(code.word()) && text.contains(word), "{found:?}");
+    }
+    let shown = host.ask(&["status"]);
+    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    assert!(shown.contains("last end     the gateway ended it: superseded") && !shown.contains('{'), "{shown}");
+
+    drop(gateway);
+    host.wait_until("nobody answers", || {
+        let told = host.status();
+        told["session"]["last_end"].as_str().is_some_and(|end| end.contains("cannot connect"))
+    });
+    let found = host.troubles();
+    let names: Vec<&str> = found.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["session", "gateway"], "{found:?}");
+}
+
 #[test]
 fn a_gateway_without_the_pinned_ca_gets_no_token_and_enrols_nobody() {
     let (near, far) = Namespace::pair();

@@ -101,6 +101,19 @@ impl Host {
         child.wait().expect("it ends").code()
     }
 
+    /// What the agent's doctor finds in trouble: the name of each, and what is told of it.
+    pub(crate) fn troubles(&self) -> Vec<(String, String)> {
+        troubles_of(&self.ask(&["doctor", "-o", "json"]))
+    }
+
+    /// The same of a process that has no capability.
+    pub(crate) fn troubles_without_rights(&self) -> Vec<(String, String)> {
+        let mut command = Command::new("setpriv");
+        command.args(["--bounding-set=-all", "--inh-caps=-all", BINARY, "doctor", "-o", "json", "--state"]);
+        command.arg(self.path("state"));
+        self.namespace.run(move || troubles_of(&command.output().expect("setpriv is installed")))
+    }
+
     /// Sends the agent a signal.
     pub(crate) fn signal(&self, signal: nix::sys::signal::Signal) {
         let child = self.child.lock().expect("not poisoned");
@@ -190,4 +203,17 @@ impl Drop for Host {
             drop(child.wait());
         }
     }
+}
+
+fn troubles_of(output: &Output) -> Vec<(String, String)> {
+    let found: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let text = |check: &serde_json::Value, field: &str| check[field].as_str().unwrap_or_default().to_owned();
+    let checks = found["checks"].as_array().expect("checks");
+    let troubles: Vec<(String, String)> = checks
+        .iter()
+        .filter(|check| check["ok"] != true)
+        .map(|check| (text(check, "name"), format!("{} -> {}", text(check, "detail"), text(check, "remedy"))))
+        .collect();
+    assert_eq!(output.status.success(), troubles.is_empty(), "{found}");
+    troubles
 }

@@ -14,10 +14,11 @@ use holdfast_model::numbers::{AuthorityEpoch, SessionEpoch, UpdateSeq, Version};
 use holdfast_model::policy::{Body, delta};
 use holdfast_model::statement::{Authority, Outcome, desired_bytes, outcome_bytes};
 use holdfast_session::gateway::Config;
+use holdfast_wire::code::RefusalCode;
 use holdfast_wire::enrol::{ENROL_PATH, EnrolRequest, EnrolResponse, Problem, RENEW_PATH, RenewRequest, RenewResponse};
 use holdfast_wire::frame::Deframer;
 use holdfast_wire::limits::FRAME_BYTES_MAX;
-use holdfast_wire::message::{Chunk, Drain, Hello, HelloAck, Message, OutcomeReport, Update, UpdateContent};
+use holdfast_wire::message::{Chunk, Drain, Hello, HelloAck, Message, OutcomeReport, Refusal, Update, UpdateContent};
 use holdfast_wire::{decode, encode, encode_changes};
 use rustls::pki_types::ServerName;
 use time::OffsetDateTime;
@@ -145,6 +146,25 @@ impl Gateway {
             let leaf = self.ca.issue_host(self.host, &csr, OffsetDateTime::now_utc()).unwrap();
             let response = RenewResponse { certificate_chain: leaf.chain_pem };
             return self.runtime.block_on(answer(stream, "200 OK", &serde_json::to_vec(&response).unwrap()));
+        }
+    }
+
+    /// Refuses every session and answers whatever else is asked, until `done`.
+    pub(crate) fn refuse_until(&mut self, code: RefusalCode, done: impl Fn() -> bool) {
+        while !done() {
+            let next = async { tokio::time::timeout(Duration::from_millis(50), self.listener.accept()).await };
+            let Ok(accepted) = self.runtime.block_on(next) else { continue };
+            let Ok(mut stream) = self.runtime.block_on(self.tls.accept(accepted.unwrap().0)) else { continue };
+            if !matches!(Admission::of(stream.get_ref().1, self.authority.id), Ok(Admission::Session(_))) {
+                self.runtime.block_on(async {
+                    let _asked = stream.read(&mut [0; 4096]).await;
+                    answer(stream, "404 Not Found", b"{}").await;
+                });
+                continue;
+            }
+            let mut session = Session { gateway: self, stream, deframer: Deframer::new(FRAME_BYTES_MAX), seq: 0 };
+            session.read();
+            session.write(&Message::Refusal(Refusal { code, retry_after_ms: 0, detail: String::new() }));
         }
     }
 

@@ -1,5 +1,7 @@
 //! What the agent half is given, tells and asks.
 
+use std::fmt;
+
 use holdfast_model::condition::Condition;
 use holdfast_model::desired::{Component, Stamp};
 use holdfast_model::ids::HostId;
@@ -89,6 +91,32 @@ pub enum CloseCause {
     Drained,
     /// The gateway asked for one reconnect.
     Directed,
+}
+
+impl CloseCause {
+    /// The code by which a side refused to go on, if one did.
+    #[must_use]
+    pub const fn refusal(self) -> Option<RefusalCode> {
+        match self {
+            Self::Ours(code) | Self::Theirs { code, .. } => Some(code),
+            Self::Lost | Self::Drained | Self::Directed => None,
+        }
+    }
+}
+
+impl fmt::Display for CloseCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ours(code) => write!(f, "this host ended it: {code}"),
+            Self::Theirs { code, retry_after_ms: 0 } => write!(f, "the gateway ended it: {code}"),
+            Self::Theirs { code, retry_after_ms } => {
+                write!(f, "the gateway ended it: {code}, not again before {retry_after_ms} ms")
+            }
+            Self::Lost => f.write_str("the connection went away"),
+            Self::Drained => f.write_str("the gateway went away"),
+            Self::Directed => f.write_str("the gateway asked for a new one"),
+        }
+    }
 }
 
 /// What the shell is to know or do.

@@ -1,0 +1,258 @@
+//! What a running agent says of itself: the kernel, the disk, the last update, the session.
+
+use std::path::Path;
+
+use holdfast_model::condition::Holds;
+use holdfast_model::statement::OutcomeKind;
+use holdfast_runtime::Chain;
+use holdfast_wire::code::RefusalCode;
+
+use super::Findings;
+use crate::local::{self, Answer, Question};
+use crate::service::{LastOutcome, LedgerState, PolicyStatus, Status};
+use crate::session::{Link, SessionStatus};
+
+/// Asks the agent; what it is, if it answers.
+pub(super) fn look(state: &Path, findings: &mut Findings) -> Option<Status> {
+    const NAME: &str = "agent";
+    match local::ask(state, Question::Status) {
+        Ok(Answer::Status(status)) => {
+            policy(status.pid, &status.policy, findings);
+            ledger(&status.policy.ledger, findings);
+            if let Some(last) = &status.policy.last_outcome {
+                update(last, findings);
+            }
+            if let Some(told) = &status.session {
+                session(told, findings);
+            }
+            Some(*status)
+        }
+        Ok(Answer::Failed(reason)) => {
+            findings.unwell(NAME, reason, "look at the agent's log");
+            None
+        }
+        Ok(Answer::Reloaded(_) | Answer::Down { .. }) => {
+            findings.unwell(NAME, "an unexpected answer", "another build's agent runs: restart it");
+            None
+        }
+        Err(error) => {
+            findings.unwell(
+                NAME,
+                Chain(&error).to_string(),
+                "start it: holdfast-agent run (what the kernel holds stays enforced meanwhile)",
+            );
+            None
+        }
+    }
+}
+
+fn policy(pid: u32, policy: &PolicyStatus, findings: &mut Findings) {
+    const NAME: &str = "agent";
+    if policy.fault.is_none() && policy.proven && !policy.contended {
+        return findings.well(NAME, format!("runs (pid {pid}), and the kernel holds its policy"));
+    }
+    if policy.contended {
+        let detail = format!("runs (pid {pid}), but another tool undoes what it writes: {} repairs", policy.drifts);
+        let remedy = "the agent's log names the process (`another process changed the ruleset`): keep it from `table inet holdfast`; until then only the slow tick repairs";
+        return findings.unwell(NAME, detail, remedy);
+    }
+    let fault = policy.fault.as_deref().unwrap_or("the kernel was not read back yet");
+    let remedy = "holdfast-agent status says more; what another tool wrote is in `nft list ruleset`";
+    findings.unwell(NAME, format!("runs (pid {pid}), but its policy is not proven: {fault}"), remedy);
+}
+
+fn ledger(ledger: &LedgerState, findings: &mut Findings) {
+    const NAME: &str = "ledger";
+    match ledger {
+        LedgerState::Loaded => findings.well(NAME, "the last good policy was on disk when the agent started"),
+        LedgerState::Missing => findings.well(NAME, "there was none when the agent started: the first policy makes it"),
+        LedgerState::Unusable(fault) => {
+            let remedy = "the agent keeps the kernel's table until a policy comes; look at the disk, the damaged file is kept beside";
+            findings.unwell(NAME, fault.clone(), remedy);
+        }
+    }
+}
+
+/// The last update, by its first step that did not hold.
+fn update(last: &LastOutcome, findings: &mut Findings) {
+    const NAME: &str = "last update";
+    let version = last.wanted.version;
+    if last.outcome != OutcomeKind::Failed.word() {
+        return findings.well(NAME, format!("version {version}: {}", last.outcome));
+    }
+    let broken = last.conditions.iter().find(|condition| condition.status != Holds::True);
+    let why = broken.map_or_else(String::new, |condition| {
+        let text = if condition.message.is_empty() { String::new() } else { format!(" ({})", condition.message) };
+        format!(": {}{text}", condition.reason)
+    });
+    let kept = last.applied.map_or_else(
+        || "nothing of ours is in force".to_owned(),
+        |stamp| format!("version {} is still in force", stamp.version),
+    );
+    let remedy = "mend what it names; the next version, or a restart of the agent, tries again";
+    findings.unwell(NAME, format!("version {version} failed{why}; {kept}"), remedy);
+}
+
+fn session(told: &SessionStatus, findings: &mut Findings) {
+    const NAME: &str = "session";
+    const NOBODY: &str = "see the gateways below; what is enforced stays meanwhile";
+    let now = match &told.link {
+        Link::Open { gateway, session_epoch } => {
+            let detail = format!("open with {gateway}, epoch {session_epoch}, {} updates", told.updates);
+            return findings.well(NAME, detail);
+        }
+        Link::Waiting { ms } => format!("none, next dial in {ms} ms"),
+        Link::Dialling { gateway } => format!("none, dialling {gateway}"),
+    };
+    match (&told.refusal, &told.last_end) {
+        (Some(code), end) => {
+            let end = end.as_deref().unwrap_or(code);
+            findings.unwell(NAME, format!("{now}; the last one ended: {end}"), remedy(code));
+        }
+        (None, Some(end)) => findings.unwell(NAME, format!("{now}; the last try ended: {end}"), NOBODY),
+        (None, None) => findings.unwell(NAME, format!("{now}; there was none yet"), "look again in some seconds"),
+    }
+}
+
+/// What to do about a refusal.
+fn remedy(word: &str) -> &'static str {
+    let code = RefusalCode::KNOWN.iter().find(|code| code.word() == word);
+    match code.copied().unwrap_or(RefusalCode::Unknown(0)) {
+        RefusalCode::HostUnknown | RefusalCode::CertificateRevoked | RefusalCode::CertificateExpired => {
+            "no gateway lets this identity in: ask an operator why; to come back, stop the agent, move the state folder's `identity` away \
+             and enrol under a new name with a new token: holdfast-agent enrol --help (what is enforced stays meanwhile)"
+        }
+        RefusalCode::Superseded => {
+            "another agent runs with this identity: was the state folder copied to another host? a copy is enrolled anew"
+        }
+        RefusalCode::WrongAuthority => {
+            "the gateways speak for another plane, or for an older life of it: tell its operators; was a database restored?"
+        }
+        RefusalCode::NoCommonProtocol => "agent and gateway are too far apart: install the same release on both",
+        RefusalCode::Overloaded | RefusalCode::Draining | RefusalCode::AuthorityAway | RefusalCode::LivenessLost => {
+            "it tries again by itself; if it stays so, the plane's operators see why: holdfast doctor"
+        }
+        RefusalCode::WrongFirstMessage
+        | RefusalCode::DuplicateHello
+        | RefusalCode::HelloTimeout
+        | RefusalCode::Malformed
+        | RefusalCode::TooLarge
+        | RefusalCode::WrongDirection
+        | RefusalCode::WrongChunk
+        | RefusalCode::WrongSequence
+        | RefusalCode::TooManyFaults
+        | RefusalCode::Unknown(_) => {
+            "one side does not keep to the protocol: compare both versions, and report it as a fault"
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_model::condition::{Condition, ConditionType, Reason};
+    use holdfast_model::desired::Stamp;
+    use holdfast_model::digest::Digest;
+    use holdfast_model::ids::{AuthorityId, HostId};
+    use holdfast_model::numbers::{AuthorityEpoch, SessionEpoch, Version};
+    use holdfast_model::policy::Mode;
+    use holdfast_model::statement::Authority;
+    use uuid::Uuid;
+
+    use super::super::seen;
+    use super::*;
+
+    fn mk_policy(proven: bool, contended: bool, fault: Option<&str>) -> PolicyStatus {
+        PolicyStatus {
+            applied: None,
+            mode: Mode::Enforced,
+            proven,
+            last_outcome: None,
+            drifts: 6,
+            contended,
+            fault: fault.map(str::to_owned),
+            ledger: LedgerState::Loaded,
+        }
+    }
+
+    fn mk_session(link: Link, refusal: Option<RefusalCode>, last_end: Option<&str>) -> SessionStatus {
+        let authority = Authority { id: AuthorityId::new(Uuid::from_u128(1)), epoch: AuthorityEpoch::from_raw(1) };
+        let mut told = SessionStatus::new(HostId::new(Uuid::from_u128(2)), authority);
+        told.link = link;
+        told.refusal = refusal.map(|code| code.word().to_owned());
+        told.last_end = last_end.map(str::to_owned);
+        told
+    }
+
+    #[test]
+    fn an_agent_that_does_not_run_is_trouble() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let check = seen(|findings| assert!(look(folder.path(), findings).is_none()));
+        assert!(!check.ok && check.remedy.is_some_and(|remedy| remedy.contains("holdfast-agent run")));
+    }
+
+    #[test]
+    fn a_ledger_that_could_not_be_used_is_trouble() {
+        assert!(seen(|findings| ledger(&LedgerState::Loaded, findings)).ok);
+        assert!(seen(|findings| ledger(&LedgerState::Missing, findings)).ok);
+        assert!(!seen(|findings| ledger(&LedgerState::Unusable("torn".to_owned()), findings)).ok);
+    }
+
+    #[test]
+    fn a_policy_that_is_not_proven_or_fought_over_is_trouble() {
+        let said =
+            |proven, contended, fault| seen(|findings| policy(7, &mk_policy(proven, contended, fault), findings));
+        assert!(said(true, false, None).ok);
+        assert!(said(false, false, None).detail.contains("not read back yet"));
+        assert!(said(true, false, Some("no answer")).detail.contains("no answer"));
+        let fought = said(true, true, None);
+        assert!(!fought.ok && fought.detail.contains("another tool undoes"), "{fought:?}");
+    }
+
+    #[test]
+    fn a_failed_update_is_told_by_the_step_that_broke_and_what_is_in_force() {
+        let stamp =
+            |version| Stamp { version: Version::from_raw(version).expect("a version"), digest: Digest::of(b"x") };
+        let condition = |status, reason, message: &str| Condition {
+            kind: ConditionType::Applied,
+            status,
+            reason,
+            message: message.to_owned(),
+            observed_version: None,
+        };
+        let mut last = LastOutcome {
+            outcome: OutcomeKind::Applied.word().to_owned(),
+            wanted: stamp(3),
+            applied: Some(stamp(2)),
+            conditions: vec![
+                condition(Holds::True, Reason::Done, ""),
+                condition(Holds::False, Reason::NotDurable, "no space left"),
+                condition(Holds::Unknown, Reason::NotReached, ""),
+            ],
+        };
+        assert!(seen(|findings| update(&last, findings)).ok);
+        last.outcome = OutcomeKind::Failed.word().to_owned();
+        let failed = seen(|findings| update(&last, findings));
+        assert_eq!(failed.detail, "version 3 failed: not_durable (no space left); version 2 is still in force");
+        assert!(!failed.ok);
+        last.applied = None;
+        assert!(seen(|findings| update(&last, findings)).detail.ends_with("nothing of ours is in force"));
+    }
+
+    #[test]
+    fn a_session_is_well_while_it_is_open_and_every_refusal_has_something_to_do() {
+        let open = Link::Open { gateway: "g:1".to_owned(), session_epoch: SessionEpoch::from_raw(4) };
+        assert!(seen(|findings| session(&mk_session(open, None, Some("drained")), findings)).ok);
+        let waiting = || Link::Waiting { ms: 70 };
+        for code in RefusalCode::KNOWN {
+            let told = mk_session(waiting(), Some(*code), Some("the gateway ended it"));
+            assert!(!seen(|findings| session(&told, findings)).ok, "{code}");
+        }
+        let revoked = mk_session(waiting(), Some(RefusalCode::CertificateRevoked), None);
+        let revoked = seen(|findings| session(&revoked, findings));
+        assert!(revoked.detail.contains("certificate_revoked"), "{revoked:?}");
+        assert!(revoked.remedy.is_some_and(|remedy| remedy.contains("new token")));
+        let away = mk_session(Link::Dialling { gateway: "g:1".to_owned() }, None, Some("connection refused"));
+        assert!(seen(|findings| session(&away, findings)).detail.contains("connection refused"));
+        assert!(!seen(|findings| session(&mk_session(waiting(), None, None), findings)).ok);
+    }
+}
