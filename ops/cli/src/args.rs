@@ -320,6 +320,9 @@ pub(crate) enum EnrolToken {
         /// How long it is good, at most 30d [default: 1h].
         #[arg(long, value_parser = duration, value_name = "DURATION")]
         ttl: Option<Duration>,
+        /// Write the token to a new file of this name, which its owner alone can read, and do not print it.
+        #[arg(long, value_name = "FILE")]
+        out: Option<PathBuf>,
     },
     /// List tokens, newest first.
     #[command(before_help = help::ENROL_LIST)]
@@ -349,6 +352,9 @@ pub(crate) enum ApiToken {
         /// How long it is good [default: for ever].
         #[arg(long, value_parser = duration, value_name = "DURATION")]
         ttl: Option<Duration>,
+        /// Write the token to a new file of this name, which its owner alone can read, and do not print it.
+        #[arg(long, value_name = "FILE")]
+        out: Option<PathBuf>,
     },
     /// List tokens, newest first.
     #[command(before_help = help::TOKEN_LIST)]

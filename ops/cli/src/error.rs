@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use holdfast_api::object::APPLY_BODY_BYTES_MAX;
@@ -30,6 +30,8 @@ pub(crate) enum End {
     NotConverged,
     /// Nothing is in trouble, but something is under way or overdue.
     UnderWay,
+    /// Ctrl-C ended a wait.
+    Interrupted,
     /// The command line or its environment is wrong.
     Usage,
 }
@@ -47,6 +49,8 @@ impl From<End> for ExitCode {
             End::NotConverged => 7,
             End::UnderWay => 8,
             End::Usage => 64,
+            // As a shell tells of a program that SIGINT ended.
+            End::Interrupted => 130,
         })
     }
 }
@@ -108,13 +112,28 @@ pub(crate) enum Error {
         #[source]
         source: std::io::Error,
     },
+    /// A file that is to be made.
+    #[error("{} cannot be made", path.display())]
+    Write {
+        /// Which.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: std::io::Error,
+    },
     /// More than one apply takes.
-    #[error("{} and what was read before it have {} MiB, one apply takes at most {} MiB: apply them in parts", path.display(), bytes >> 20, APPLY_BODY_BYTES_MAX >> 20)]
+    #[error("{}", too_much(path, *bytes))]
     TooMuch {
         /// The file with which it became too much.
         path: PathBuf,
-        /// How much it is.
-        bytes: u64,
+        /// How much it is, where that is known before it is read.
+        bytes: Option<u64>,
+    },
+    /// Ctrl-C while the fleet was waited for.
+    #[error("interrupted; the fleet goes on all the same, to wait again: holdfast wait{}", of_revision(*revision))]
+    Interrupted {
+        /// The revision that was waited for, once it was known.
+        revision: Option<u64>,
     },
     /// A folder without documents.
     #[error("{} has no file that ends with .yaml, .yml or .json", path.display())]
@@ -172,6 +191,7 @@ impl Error {
         match self {
             Self::Refused(problem) => end_of(problem),
             Self::Missing { .. } | Self::Usage(..) => End::Usage,
+            Self::Interrupted { .. } => End::Interrupted,
             Self::Foreign { .. }
             | Self::Exchange(_)
             | Self::Ca(_)
@@ -181,6 +201,7 @@ impl Error {
             | Self::Read { .. }
             | Self::Empty { .. }
             | Self::TooMuch { .. }
+            | Self::Write { .. }
             | Self::Checkpoint { .. }
             | Self::Forged { .. }
             | Self::Exec { .. }
@@ -206,6 +227,8 @@ impl Error {
             Self::SecretFile(error) => error.rule(),
             Self::Read { .. } => "input-unreadable",
             Self::TooMuch { .. } => "input-too-much",
+            Self::Write { .. } => "output-unwritable",
+            Self::Interrupted { .. } => "interrupted",
             Self::Empty { .. } => "folder-empty",
             Self::Checkpoint { .. } => "checkpoint-malformed",
             Self::Forged { .. } => "checkpoint-forged",
@@ -241,6 +264,8 @@ impl Error {
             | Self::Read { .. }
             | Self::Empty { .. }
             | Self::TooMuch { .. }
+            | Self::Write { .. }
+            | Self::Interrupted { .. }
             | Self::Checkpoint { .. }
             | Self::Forged { .. }
             | Self::Exec { .. }
@@ -300,6 +325,8 @@ impl Error {
             | Self::Tls(_)
             | Self::Empty { .. }
             | Self::TooMuch { .. }
+            | Self::Write { .. }
+            | Self::Interrupted { .. }
             | Self::Checkpoint { .. }
             | Self::Forged { .. }
             | Self::Form(_)
@@ -371,6 +398,19 @@ fn of_problem(problem: &Problem) -> Option<&'static str> {
         | ProblemType::StalePlan
         | ProblemType::StaleRevision => None,
     }
+}
+
+fn of_revision(revision: Option<u64>) -> String {
+    revision.map_or_else(String::new, |revision| format!(" --revision {revision}"))
+}
+
+fn too_much(path: &Path, bytes: Option<u64>) -> String {
+    let max = APPLY_BODY_BYTES_MAX >> 20;
+    let found = match bytes {
+        Some(bytes) => format!("have {} MiB, one apply takes at most {max} MiB", bytes >> 20),
+        None => format!("do not end within {max} MiB, the most that one apply takes"),
+    };
+    format!("{} and what was read before it {found}: apply them in parts", path.display())
 }
 
 /// The system's own word in a chain of causes, if there is one.

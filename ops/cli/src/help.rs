@@ -9,24 +9,29 @@ use clap::Command;
 const PAGE: &str = "{about-with-newline}\n{before-help}{usage-heading} {usage}\n\n{all-args}{after-help}";
 
 /// How commands that only read or write end.
-const ENDS: &str = "Exit codes: 0 done, 1 failed, 3 not found, 4 conflict, 5 not allowed, 64 wrong usage.\n\
-                    `holdfast --help` has the settings (HOLDFAST_API …) that all commands share.";
+const ENDS: &str = "Exit codes: 0 done, 1 failed, 3 not found, 4 conflict, 5 not allowed, 64 wrong usage.";
 
-/// Gives every page the same order, and an end where it has none.
+/// Where the flags are that are not on every page.
+const SETTINGS: &str = "`holdfast --help` has the settings (--api, --ca, --token-file …) that all commands share.";
+
+/// Gives every page the same order and end.
 pub(crate) fn taught(command: Command) -> Command {
-    let has_end = command.get_after_help().is_some();
-    let command = if has_end { command } else { command.after_help(ENDS) };
+    let command = match command.get_after_help().map(ToString::to_string) {
+        Some(own) if own == ROOT_END => command,
+        Some(own) => command.after_help(format!("{own}\n{SETTINGS}")),
+        None => command.after_help(format!("{ENDS}\n{SETTINGS}")),
+    };
     command.help_template(PAGE).mut_subcommands(taught)
 }
 
 pub(crate) const ROOT: &str = "\
 Examples (the hosts are those of the demo: ./ops/up --detach, then . .holdfast/env):
-  holdfast status                            how far the fleet is
-  holdfast get hosts                         every host, those in trouble first
-  holdfast plan -f policies/                 what that would change; writes nothing
-  holdfast apply -f policies/ --wait         put policies in force, wait until hosts have proven it
-  holdfast explain flow web-1 db-1 5432/tcp  who may talk to whom, and which policy says so
-  holdfast doctor                            what is wrong here, and what to do
+  holdfast status                            # how far the fleet is
+  holdfast get hosts                         # every host, those in trouble first
+  holdfast plan -f policies/                 # what that would change; writes nothing
+  holdfast apply -f policies/ --wait         # put them in force, wait until hosts have proven it
+  holdfast explain flow web-1 db-1 5432/tcp  # who may talk to whom, and which policy says so
+  holdfast doctor                            # what is wrong here, and what to do
 ";
 
 pub(crate) const ROOT_END: &str = "\
@@ -40,18 +45,18 @@ Settings of every command (a flag goes before its variable):
                        NO_COLOR             no colours
 
 Exit codes: 0 done, 1 failed, 2 differences (plan --detailed-exitcode), 3 not found, 4 conflict, 5 not allowed, \
-6 not applied by the deadline, 7 applied everywhere but not converged, 64 wrong usage.";
+6 not applied by the deadline, 7 applied everywhere but not converged, 64 wrong usage, 130 Ctrl-C in a wait.";
 
 pub(crate) const WAIT_ENDS: &str = "\
 Exit codes: 0 done, 1 failed or a host did not take it, 3 not found, 4 conflict, 5 not allowed, and with --wait \
-6 not applied by the deadline, 7 applied everywhere but not converged; 64 wrong usage.
+6 not applied by the deadline, 7 applied everywhere but not converged, 130 Ctrl-C; 64 wrong usage.
 The change stays in force however the wait ends: waiting only looks.";
 
 pub(crate) const APPLY: &str = "\
 Examples:
   holdfast apply -f policy.yaml
-  holdfast apply -f policies/ --wait   and wait until every host has proven it
-  holdfast apply -f policies/ --prune --wait --timeout 5m  the rest of these namespaces goes
+  holdfast apply -f policies/ --wait   # and wait until every host has proven it
+  holdfast apply -f policies/ --prune --wait --timeout 5m  # the rest of these namespaces goes
   cat policy.yaml | holdfast apply -f -
 ";
 
@@ -63,7 +68,7 @@ Examples:
 
 pub(crate) const GET: &str = "\
 Examples:
-  holdfast get hosts   -o wide has ids, addresses and labels
+  holdfast get hosts   # -o wide has ids, addresses and labels
   holdfast get host booking/web-1 -o json
   holdfast get policies -n booking -o yaml > policies.yaml
   holdfast get Policy/booking/web -o yaml
@@ -72,9 +77,9 @@ Examples:
 
 pub(crate) const DESCRIBE: &str = "\
 Examples:
-  holdfast describe host booking/web-1           what governs it, what it has proven
-  holdfast describe Policy/booking/web           what it says, and which hosts it governs
-  holdfast describe host booking/web-1 -o wide   with digests, addresses and empty components
+  holdfast describe host booking/web-1           # what governs it, what it has proven
+  holdfast describe Policy/booking/web           # what it says, and which hosts it governs
+  holdfast describe host booking/web-1 -o wide   # with digests, addresses and empty components
 ";
 
 pub(crate) const PLAN: &str = "\
@@ -82,7 +87,7 @@ The digest that a plan ends with can be demanded: `apply --plan DIGEST` refuses 
 
 Examples:
   holdfast plan -f ops/lab/estates/harbour/steps/quarantine.yaml
-  holdfast plan -f policies/ --detailed-exitcode   exit 2 if anything would change
+  holdfast plan -f policies/ --detailed-exitcode   # exit 2 if anything would change
 ";
 
 pub(crate) const PLAN_ENDS: &str = "\
@@ -94,19 +99,19 @@ Converged is a proof: every host read its kernel back and signed that it holds e
 
 Examples:
   holdfast status
-  holdfast status --watch   and every change, until Ctrl-C
+  holdfast status --watch   # and every change, until Ctrl-C
   holdfast status --revision 13 -o json
 ";
 
 pub(crate) const WAIT: &str = "\
 Examples:
-  holdfast wait   until the last revision is proven on every host
+  holdfast wait   # until the last revision is proven on every host
   holdfast wait --revision 13 --for applied --timeout 5m
 ";
 
 pub(crate) const WAIT_CODES: &str = "\
 Exit codes: 0 reached, 1 a host did not take it, 6 not applied by the deadline, 7 applied everywhere but not converged, \
-3 no such revision, 5 not allowed, 64 wrong usage.";
+3 no such revision, 5 not allowed, 64 wrong usage, 130 Ctrl-C.";
 
 pub(crate) const EXPLAIN: &str = "\
 Examples:
@@ -119,7 +124,7 @@ same by real packets. A name without a namespace is one of `default`, or one tha
 
 Examples:
   holdfast explain flow booking/web-1 booking/db-1 5432/tcp
-  holdfast explain flow 192.0.2.9 edge-1 443/tcp   from somebody outside
+  holdfast explain flow 192.0.2.9 edge-1 443/tcp   # from somebody outside
   holdfast explain flow web-1 db-1 icmp
   holdfast explain flow web-1 db-1 protocol/47
 ";
@@ -133,7 +138,7 @@ Examples:
 
 pub(crate) const ENROL: &str = "\
 Examples:
-  holdfast enrol-token create --namespace booking --label app=web > web.token
+  holdfast enrol-token create --namespace booking --label app=web --out web.token
   holdfast enrol-token list
 ";
 
@@ -141,9 +146,13 @@ pub(crate) const ENROL_CREATE: &str = "\
 A host that enrols by the token gets its namespace, labels and ports: it cannot say them itself.
 
 Examples:
-  holdfast enrol-token create --namespace booking --label app=web --address 10.71.0.0/16 > web.token
+  holdfast enrol-token create --namespace booking --label app=web \\
+    --address 10.71.0.0/16 --out web.token
   holdfast enrol-token create --uses 50 --ttl 24h --port http=80/tcp -o json
-  sudo holdfast-agent enrol --token-file web.token --gateway https://10.71.0.1:7443 --ca-pin sha256:…  on the host
+
+With the file on the host, there (the pin is in public/ca.pin of the folder that `holdfast-renderer init` made):
+  sudo holdfast-agent enrol --token-file web.token \\
+    --gateway https://10.71.0.1:7443 --ca-pin sha256:…
 ";
 
 pub(crate) const ENROL_LIST: &str = "Examples:\n  holdfast enrol-token list\n";
@@ -152,7 +161,7 @@ pub(crate) const ENROL_REVOKE: &str =
 
 pub(crate) const TOKEN: &str = "\
 Examples:
-  holdfast api-token create ci --role editor --namespace booking --ttl 90d > ci.token
+  holdfast api-token create ci --role editor --namespace booking --ttl 90d --out ci.token
   holdfast api-token list
 ";
 
@@ -160,8 +169,8 @@ pub(crate) const TOKEN_CREATE: &str = "\
 viewer reads; editor also authors; operator also makes enrolment tokens; auditor reads the audit log; admin may all.
 
 Examples:
-  holdfast api-token create ci --role editor --namespace booking --ttl 90d > ci.token
-  holdfast api-token create anna --role admin > anna.token
+  holdfast api-token create ci --role editor --namespace booking --ttl 90d --out ci.token
+  holdfast api-token create anna --role admin --out anna.token
 ";
 
 pub(crate) const TOKEN_LIST: &str = "Examples:\n  holdfast api-token list\n";
@@ -190,18 +199,18 @@ Examples:
 
 pub(crate) const AUDIT: &str = "\
 Examples:
-  holdfast audit tail                           the last 20 events
-  holdfast audit checkpoint > checkpoint.json   keep it elsewhere
-  holdfast audit verify --against checkpoint.json  nothing was changed or cut off since
+  holdfast audit tail                           # the last 20 events
+  holdfast audit checkpoint > checkpoint.json   # keep it elsewhere
+  holdfast audit verify --against checkpoint.json  # nothing was changed or cut off since
 ";
 
 pub(crate) const TAIL: &str = "\
 Examples:
-  holdfast audit tail            the last 20 events
+  holdfast audit tail            # the last 20 events
   holdfast audit tail -n 100
   holdfast audit tail --since 1h
-  holdfast audit tail --follow   and what comes, until Ctrl-C; over a restart of the service too
-  holdfast audit tail --from 1 -o json > log.ndjson  every entry as it is kept, one a line
+  holdfast audit tail --follow   # and what comes, until Ctrl-C; over a restart of the service too
+  holdfast audit tail --from 1 -o json > log.ndjson  # every entry as it is kept, one a line
 ";
 
 pub(crate) const VERIFY: &str = "\
@@ -231,13 +240,13 @@ again, 64 wrong usage.";
 
 pub(crate) const LAB: &str = "\
 Examples:
-  holdfast lab probe web-1 db-1 5432/tcp   a real packet
+  holdfast lab probe web-1 db-1 5432/tcp   # a real packet
   holdfast lab --help
 ";
 
 pub(crate) const COMPLETION: &str = "\
 Examples:
-  source <(holdfast completion bash)   for this shell
+  source <(holdfast completion bash)   # for this shell
   holdfast completion bash > /etc/bash_completion.d/holdfast
   holdfast completion zsh > ~/.zfunc/_holdfast
   holdfast completion fish > ~/.config/fish/completions/holdfast.fish
@@ -245,8 +254,8 @@ Examples:
 
 pub(crate) const MAN: &str = "\
 Examples:
-  holdfast man | man -l -   read the page
-  holdfast man --folder /usr/local/share/man/man1  one page for every command
+  holdfast man | man -l -   # read the page
+  holdfast man --folder /usr/local/share/man/man1  # one page for every command
 ";
 
 #[cfg(test)]
@@ -266,11 +275,12 @@ mod tests {
         seen
     }
 
-    /// The examples of a page, as they are typed: what stands after two blanks is a remark.
+    /// The examples of a page, as they are typed, each line of one joined.
     fn examples(command: &Command) -> Vec<String> {
         let text = command.get_before_help().map(ToString::to_string).unwrap_or_default();
         let Some((_, listed)) = text.split_once("Examples") else { return Vec::new() };
-        let typed = |line: &str| line.split("  ").next().unwrap_or_default().trim().to_owned();
+        let typed = |line: &str| line.split(" # ").next().unwrap_or_default().trim().to_owned();
+        let listed = listed.replace(" \\\n   ", "");
         listed.lines().skip(1).filter_map(|line| line.strip_prefix("  ")).map(typed).collect()
     }
 
@@ -305,7 +315,16 @@ mod tests {
         for (path, command) in all() {
             let text = command.get_before_help().map(ToString::to_string).unwrap_or_default();
             let wide = text.lines().find(|line| line.starts_with("  ") && line.chars().count() > 100);
-            assert!(wide.is_none() || path.contains("enrol-token create"), "{path}{wide:?}");
+            assert!(wide.is_none(), "{path}{wide:?}");
+        }
+    }
+
+    /// What is copied whole must not hand its remark to the command.
+    #[test]
+    fn a_remark_beside_an_example_is_one_to_the_shell_too() {
+        for (path, command) in all() {
+            let wrong = examples(&command).into_iter().find(|line| line.contains("  "));
+            assert!(wrong.is_none(), "{path}{wrong:?}");
         }
     }
 

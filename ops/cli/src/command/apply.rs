@@ -1,67 +1,15 @@
 //! `apply` and `delete`.
 
-use std::path::{Path, PathBuf};
-
-use holdfast_api::object::{APPLY_BODY_BYTES_MAX, ApplyRequest, ApplyResponse, DeleteRequest, Source};
+use holdfast_api::object::{ApplyRequest, ApplyResponse, DeleteRequest};
 use serde_json::{Value, json};
 
 use super::status;
-use crate::api::{Api, escape, read_text};
+use crate::api::{Api, escape};
 use crate::args::{Documents, Waiting};
+use crate::documents::request;
 use crate::error::{End, Error};
 use crate::output::{Answer, Format, table, word};
 use crate::progress::Progress;
-
-/// Reads documents from files, folders and stdin; what is in them is the API's business.
-pub(super) fn request(documents: Documents) -> Result<ApplyRequest, Error> {
-    let (mut sources, mut bytes) = (Vec::new(), 0_u64);
-    for path in &documents.files {
-        for file in files(path, documents.recursive)? {
-            let name = if file == Path::new("-") { "stdin".to_owned() } else { file.display().to_string() };
-            // What cannot be sent is not read: the largest body is the API's.
-            bytes = bytes.saturating_add(std::fs::metadata(&file).map_or(0, |found| found.len()));
-            if bytes > APPLY_BODY_BYTES_MAX as u64 {
-                return Err(Error::TooMuch { path: file, bytes });
-            }
-            sources.push(Source { name, text: read_text(&file)? });
-        }
-    }
-    Ok(ApplyRequest {
-        sources,
-        prune: documents.prune,
-        expected_revision: documents.expected_revision,
-        expected_plan: None,
-    })
-}
-
-/// The files that a path means, in the order of their names.
-fn files(path: &Path, recursive: bool) -> Result<Vec<PathBuf>, Error> {
-    if path == Path::new("-") || !path.is_dir() {
-        return Ok(vec![path.to_owned()]);
-    }
-    let mut found = Vec::new();
-    gather(path, recursive, &mut found)?;
-    if found.is_empty() {
-        return Err(Error::Empty { path: path.to_owned() });
-    }
-    found.sort();
-    Ok(found)
-}
-
-fn gather(folder: &Path, recursive: bool, found: &mut Vec<PathBuf>) -> Result<(), Error> {
-    let read = |source| Error::Read { path: folder.to_owned(), source };
-    for entry in std::fs::read_dir(folder).map_err(read)? {
-        let path = entry.map_err(read)?.path();
-        if path.is_dir() {
-            if recursive {
-                gather(&path, recursive, found)?;
-            }
-        } else if path.extension().is_some_and(|ext| ext == "yaml" || ext == "yml" || ext == "json") {
-            found.push(path);
-        }
-    }
-    Ok(())
-}
 
 /// Puts documents in force.
 pub(super) async fn apply(
@@ -71,7 +19,7 @@ pub(super) async fn apply(
     waiting: Option<Waiting>,
     format: Format,
 ) -> Result<End, Error> {
-    let request = ApplyRequest { expected_plan: plan, ..request(documents)? };
+    let request = ApplyRequest { expected_plan: plan, ..request(&documents)? };
     let applying = api.post("/v1/apply", &request, Some(crate::api::LONG_TIMEOUT));
     let response: ApplyResponse = Progress::new(format).during("applying", Box::pin(applying)).await?;
     finish(api, response, waiting, format).await
@@ -144,12 +92,13 @@ async fn finish(api: &Api, response: ApplyResponse, waiting: Option<Waiting>, fo
         }
         return Ok(end);
     }
-    let waited = status::waited(api, Some(response.revision), waiting, format).await?;
-    if let Value::Object(fields) = &mut value {
+    let waited = status::waited(api, Some(response.revision), waiting, format).await;
+    if let (Value::Object(fields), Ok(waited)) = (&mut value, &waited) {
         fields.insert("status".to_owned(), json!(waited));
     }
+    // What is in force is said, also when the wait was given up.
     Answer { value: &value, names, text }.show(format)?;
-    Ok(status::end(&waited))
+    Ok(status::end(&waited?))
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use crate::api::{Api, escape};
 use crate::args::{ApiToken, EnrolToken};
 use crate::describe::host_text;
 use crate::error::{End, Error};
-use crate::output::{Answer, Format, labels, line, or_dash, table, yaml};
+use crate::output::{Answer, Format, labels, line, or_dash, table, word, yaml};
 use crate::{text, words};
 use time::OffsetDateTime;
 
@@ -36,6 +36,9 @@ pub(super) async fn get(
         ("enrol-token" | "enrol-tokens", None) => tokens::enrol(api, EnrolToken::List, format).await,
         ("api-token" | "api-tokens", None) => tokens::api(api, ApiToken::List, format).await,
         ("object" | "objects", None) => objects(api, None, namespace, format).await,
+        (object, None) if host_of(object).is_some() => {
+            Box::pin(get(api, "host", host_of(object), namespace, format)).await
+        }
         (object, None) if object.contains('/') => one_object(api, &object_path(object)?, format).await,
         (kind, None) => objects(api, Some(kind), namespace, format).await,
         (kind, Some(name)) => {
@@ -63,7 +66,17 @@ async fn hosts(api: &Api, namespace: Option<&str>, format: Format) -> Result<End
     let page = api.get_all(&query("/v1/hosts", &[("namespace", namespace)])).await?;
     let hosts =
         page.items.iter().map(|item| serde_json::from_value(item.clone())).collect::<Result<Vec<HostView>, _>>()?;
-    show_hosts(&page, &hosts, format)
+    show_hosts(&page, &hosts, format)?;
+    tell_empty(hosts.is_empty(), "no host", namespace, format);
+    Ok(End::Done)
+}
+
+/// A table without a row leaves open what was looked for, and where.
+fn tell_empty(is_empty: bool, what: &str, namespace: Option<&str>, format: Format) {
+    if is_empty && matches!(format, Format::Table | Format::Wide) {
+        let place = namespace.map_or_else(String::new, |namespace| format!(" in the namespace {namespace}"));
+        word(&format!("{what}{place}"));
+    }
 }
 
 fn show_hosts<T: serde::Serialize>(value: &T, hosts: &[HostView], format: Format) -> Result<End, Error> {
@@ -115,7 +128,9 @@ async fn objects(api: &Api, kind: Option<&str>, namespace: Option<&str>, format:
     let documents = with_documents.then_some("true");
     let pairs = [("kind", kind), ("namespace", namespace), ("documents", documents)];
     let page = api.get_all(&query("/v1/objects", &pairs)).await?;
-    show_objects(&page, format)
+    show_objects(&page, format)?;
+    tell_empty(page.items.is_empty(), "no object", namespace, format);
+    Ok(End::Done)
 }
 
 fn show_objects(page: &Page<Value>, format: Format) -> Result<End, Error> {
@@ -156,6 +171,11 @@ async fn one_object(api: &Api, path: &str, format: Format) -> Result<End, Error>
     Ok(End::Done)
 }
 
+/// The name in `host/booking/web-1`, which is how lists write it; a Host document has a capital letter.
+fn host_of(object: &str) -> Option<&str> {
+    object.strip_prefix("host/").or_else(|| object.strip_prefix("hosts/"))
+}
+
 /// Everything that is known of one host or object.
 pub(super) async fn describe(api: &Api, what: &str, name: Option<&str>, format: Format) -> Result<End, Error> {
     match (what, name) {
@@ -172,6 +192,7 @@ pub(super) async fn describe(api: &Api, what: &str, name: Option<&str>, format: 
             Answer { value: &value, names, text }.show(format)?;
             Ok(End::Done)
         }
+        (object, None) if host_of(object).is_some() => Box::pin(describe(api, "host", host_of(object), format)).await,
         ("host" | "hosts", None) => {
             Err(Error::Usage("host-missing", "which host? write: holdfast describe host NAMESPACE/NAME".to_owned()))
         }

@@ -7,6 +7,7 @@ use holdfast_api::operation::OperationView;
 use crate::api::{Api, escape};
 use crate::error::{End, Error};
 use crate::output::{Answer, Format, or_dash, table};
+use crate::progress::Progress;
 
 /// How long one request waits.
 const REQUEST_WAIT: Duration = Duration::from_secs(20);
@@ -31,7 +32,9 @@ pub(super) async fn operation(
         let one: OperationView = api.get(&path).await?;
         return show(&one, std::slice::from_ref(&one), format);
     };
-    let one = ended(api, &path, timeout).await?;
+    let one = Progress::new(format)
+        .during(&format!("waiting: {id} has not ended"), Box::pin(ended(api, &path, timeout)))
+        .await?;
     show(&one, std::slice::from_ref(&one), format)?;
     Ok(match (one.finished, one.state.as_str()) {
         (true, "applied" | "inactive" | "superseded") => End::Done,

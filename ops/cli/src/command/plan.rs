@@ -3,9 +3,10 @@
 use holdfast_api::object::Change;
 use holdfast_api::policy::PlanView;
 
-use super::apply::{request, warn};
+use super::apply::warn;
 use crate::api::{Api, LONG_TIMEOUT};
 use crate::args::Documents;
+use crate::documents::{flags, request};
 use crate::error::{End, Error};
 use crate::output::{Answer, Format, word};
 use crate::progress::Progress;
@@ -13,7 +14,7 @@ use crate::{text, words};
 
 /// Shows what documents would change.
 pub(super) async fn plan(api: &Api, documents: Documents, detailed: bool, format: Format) -> Result<End, Error> {
-    let request = request(documents)?;
+    let request = request(&documents)?;
     let planning = api.post("/v1/plan", &request, Some(LONG_TIMEOUT));
     let plan: PlanView = Progress::new(format).during("planning", Box::pin(planning)).await?;
     warn(&plan.warnings);
@@ -22,7 +23,8 @@ pub(super) async fn plan(api: &Api, documents: Documents, detailed: bool, format
     Answer { value: &plan, names, text }.show(format)?;
     if matches!(format, Format::Table | Format::Wide) {
         word(&format!(
-            "nothing was written; to do exactly this and nothing else: holdfast apply --plan {}",
+            "nothing was written; to do exactly this and nothing else: holdfast apply {} --plan {}",
+            flags(&documents),
             plan.digest
         ));
     }

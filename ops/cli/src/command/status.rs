@@ -1,5 +1,6 @@
 //! `status` and `wait`.
 
+use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use holdfast_api::object::Page;
@@ -45,7 +46,12 @@ pub(super) fn summary(status: &StatusView) -> String {
         (hosts.unknown, "unknown"),
     ];
     parts.extend(others.iter().filter(|(count, _)| *count > 0).map(|(count, word)| format!("{count} {word}")));
-    format!("revision {} is {}: {}", status.revision, status.state.word(), parts.join(", "))
+    let (revision, rendered) = (status.revision, status.rendered_revision);
+    if rendered < revision {
+        // The counts are of what hosts were told before.
+        return format!("revision {revision} is not rendered yet; with {rendered}: {}", parts.join(", "));
+    }
+    format!("revision {revision} is {}: {}", status.state.word(), parts.join(", "))
 }
 
 fn path(revision: Option<u64>, wait: Option<(Duration, WaitFor)>) -> String {
@@ -100,10 +106,27 @@ pub(super) async fn wait(api: &Api, revision: Option<u64>, waiting: Waiting, for
     Ok(end)
 }
 
-/// Waits until the goal is reached, a host failed, or the time is over. An API that is away for a while is asked again.
+/// Waits until the goal is reached, a host failed, the time is over, or Ctrl-C. An API that is away for a while is asked again.
 pub(super) async fn waited(
     api: &Api,
     revision: Option<u64>,
+    waiting: Waiting,
+    format: Format,
+) -> Result<StatusView, Error> {
+    let known = Cell::new(revision);
+    tokio::select! {
+        biased;
+        waited = waited_on(api, &known, waiting, format) => waited,
+        pressed = tokio::signal::ctrl_c() => {
+            pressed.map_err(Error::Runtime)?;
+            Err(Error::Interrupted { revision: known.get() })
+        }
+    }
+}
+
+async fn waited_on(
+    api: &Api,
+    revision: &Cell<Option<u64>>,
     waiting: Waiting,
     format: Format,
 ) -> Result<StatusView, Error> {
@@ -113,12 +136,13 @@ pub(super) async fn waited(
     };
     let deadline = Instant::now() + waiting.timeout;
     let progress = Progress::new(format);
+    progress.say("waiting: asking how far the fleet is");
     // The first answer names the revision: one that comes later is not waited for.
-    let mut revision = revision;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         let once = left.min(REQUEST_WAIT);
-        let answered: Result<StatusView, Error> = api.get_waiting(&path(revision, Some((once, goal))), once).await;
+        let answered: Result<StatusView, Error> =
+            api.get_waiting(&path(revision.get(), Some((once, goal))), once).await;
         match answered {
             Ok(status) => {
                 progress.say(&format!("waiting: {}", summary(&status)));
@@ -127,7 +151,7 @@ pub(super) async fn waited(
                     progress.finish();
                     return Ok(status);
                 }
-                revision = Some(status.revision);
+                revision.set(Some(status.revision));
             }
             Err(error) if error.is_passing() && left > RETRY => {
                 progress.warn(&error.to_text());
@@ -160,6 +184,10 @@ pub(super) fn end(status: &StatusView) -> End {
 
 /// Says which hosts keep a wait from its goal, and how to ask further. That nothing can be said of them is no failure of the wait.
 pub(super) async fn tell_missing(api: &Api, status: &StatusView) {
+    if status.rendered_revision < status.revision {
+        word("nothing of it has come to the hosts yet: is the renderer up? ask: holdfast doctor");
+        return;
+    }
     let path = format!("/v1/hosts?limit={TROUBLED_READ}");
     let Ok(page) = api.get::<Page<HostView>>(&path).await else { return };
     let now = OffsetDateTime::now_utc();
@@ -196,6 +224,13 @@ mod tests {
         assert_eq!(end(RevisionState::Progressing, WaitEnd::TimeOver), End::NotApplied);
         assert_eq!(end(RevisionState::Failed, WaitEnd::Failed), End::Failed);
         assert_eq!(end(RevisionState::Unknown, WaitEnd::TimeOver), End::NotApplied);
+    }
+
+    #[test]
+    fn a_revision_that_is_not_rendered_is_not_told_with_the_hosts_of_the_one_before() {
+        let hosts = HostCounts { total: 3, converged: 3, ..HostCounts::default() };
+        let status = StatusView { hosts, rendered_revision: 6, ..mk_status(RevisionState::Published, None) };
+        assert_eq!(summary(&status), "revision 7 is not rendered yet; with 6: 3 of 3 hosts converged");
     }
 
     #[test]

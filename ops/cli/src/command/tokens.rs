@@ -5,16 +5,21 @@ use holdfast_api::token::{
     ApiTokenView, CreateApiToken, CreateEnrolToken, CreatedApiToken, CreatedEnrolToken, EnrolTokenView,
 };
 
+use serde::Serialize;
+use serde_json::Value;
+
 use crate::api::{Api, escape};
 use crate::args::{ApiToken, EnrolToken};
 use crate::error::{End, Error};
 use crate::output::{Answer, Format, labels, or_dash, table, word};
+use crate::secret_file::SecretFile;
 use crate::words::{count, short_time};
 
 /// Enrolment tokens.
 pub(super) async fn enrol(api: &Api, command: EnrolToken, format: Format) -> Result<End, Error> {
     match command {
-        EnrolToken::Create { namespace, labels, ports, addresses, region, owner, uses, ttl } => {
+        EnrolToken::Create { namespace, labels, ports, addresses, region, owner, uses, ttl, out } => {
+            let out = out.map(SecretFile::create).transpose()?;
             let port = |(name, port, protocol)| PortView { name, protocol, port };
             let wanted = CreateEnrolToken {
                 namespace,
@@ -28,14 +33,8 @@ pub(super) async fn enrol(api: &Api, command: EnrolToken, format: Format) -> Res
             };
             let created: CreatedEnrolToken = api.post("/v1/enrol-tokens", &wanted, None).await?;
             let (id, uses, until) = (&created.token.id, created.token.uses_max, &created.token.expires_at);
-            word(&format!(
-                "{id}: good for {} until {}; it is shown this once",
-                count(uses.into(), "host"),
-                short_time(until)
-            ));
-            let text = created.secret.clone();
-            Answer { value: &created, names: vec![created.token.id.clone()], text }.show(format)?;
-            Ok(End::Done)
+            let good = format!("{id}: good for {} until {}", count(uses.into(), "host"), short_time(until));
+            show_created(&created, id, &good, &created.secret, out, format)
         }
         EnrolToken::List => {
             let tokens: Vec<EnrolTokenView> = api.get("/v1/enrol-tokens").await?;
@@ -43,6 +42,32 @@ pub(super) async fn enrol(api: &Api, command: EnrolToken, format: Format) -> Res
         }
         EnrolToken::Revoke { id } => revoke(api, "/v1/enrol-tokens", &id).await,
     }
+}
+
+/// Prints a new token, or keeps it in the file that was made for it: then the answer is told without it.
+fn show_created<T: Serialize>(
+    created: &T,
+    id: &str,
+    good: &str,
+    secret: &str,
+    out: Option<SecretFile>,
+    format: Format,
+) -> Result<End, Error> {
+    let names = vec![id.to_owned()];
+    let Some(out) = out else {
+        word(&format!("{good}; it is shown this once"));
+        Answer { value: created, names, text: secret.to_owned() }.show(format)?;
+        return Ok(End::Done);
+    };
+    let path = out.keep(secret)?;
+    word(&format!("{good}; it is in {}, and nowhere else", path.display()));
+    let mut value = serde_json::to_value(created)?;
+    if let Value::Object(fields) = &mut value {
+        fields.remove("secret");
+        fields.insert("file".to_owned(), path.display().to_string().into());
+    }
+    Answer { value: &value, names, text: String::new() }.show(format)?;
+    Ok(End::Done)
 }
 
 fn show_enrol(tokens: &[EnrolTokenView], format: Format) -> Result<End, Error> {
@@ -71,17 +96,15 @@ async fn revoke(api: &Api, list: &str, id: &str) -> Result<End, Error> {
 /// API tokens.
 pub(super) async fn api(api: &Api, command: ApiToken, format: Format) -> Result<End, Error> {
     match command {
-        ApiToken::Create { name, role, namespaces, ttl } => {
+        ApiToken::Create { name, role, namespaces, ttl, out } => {
+            let out = out.map(SecretFile::create).transpose()?;
             let namespaces = (!namespaces.is_empty()).then_some(namespaces);
             let wanted = CreateApiToken { name, role, namespaces, ttl_s: ttl.map(|ttl| ttl.as_secs()) };
             let created: CreatedApiToken = api.post("/v1/api-tokens", &wanted, None).await?;
             let (id, role) = (&created.token.id, &created.token.role);
             let until =
                 created.token.expires_at.as_ref().map_or_else(|| "for ever".to_owned(), |at| format!("until {at}"));
-            word(&format!("{id}: {role}, good {until}; it is shown this once"));
-            let text = created.secret.clone();
-            Answer { value: &created, names: vec![created.token.id.clone()], text }.show(format)?;
-            Ok(End::Done)
+            show_created(&created, id, &format!("{id}: {role}, good {until}"), &created.secret, out, format)
         }
         ApiToken::List => {
             let tokens: Vec<ApiTokenView> = api.get("/v1/api-tokens").await?;

@@ -105,12 +105,15 @@ async fn a_misspelt_field_or_kind_is_told_with_the_one_that_was_meant() {
 }
 
 #[tokio::test]
-async fn what_one_apply_cannot_take_is_refused_before_it_is_read() {
+async fn what_one_apply_cannot_take_is_read_no_further_than_that() {
     let plane = Plane::start().await;
     let path = plane.file("large.yaml", "");
     std::fs::File::options().write(true).open(path).and_then(|file| file.set_len(70 << 20)).expect("grows");
     let ran = plane.run(&["apply", "-f", "large.yaml"]).await;
     assert_eq!(ran.code, 1);
+    // It has no end: a pipe that somebody forgot is no other.
+    let endless = plane.run(&["apply", "-f", "/dev/zero"]).await;
+    assert!(endless.code == 1 && endless.stderr.contains("do not end within 64 MiB"), "{}", endless.stderr);
     assert!(
         ran.stderr.contains("large.yaml") && ran.stderr.contains("70 MiB") && ran.stderr.contains("at most 64 MiB"),
         "{}",
@@ -162,5 +165,39 @@ async fn a_host_is_described_with_what_governs_it_and_a_policy_with_whom_it_gove
         plane.run(&["plan", "-f", "other.yaml"]).await
     };
     assert!(plan.stdout.contains("+ ingress allow tcp 5433 with booking/web-1\n"), "{}", plan.stdout);
-    assert!(plan.stderr.contains("holdfast apply --plan"), "{}", plan.stderr);
+    let (_, typed) = plan.stderr.split_once("to do exactly this and nothing else: holdfast ").expect("it says how");
+    let applied = plane.run(&typed.split_whitespace().collect::<Vec<_>>()).await;
+    assert!(
+        applied.code == 0
+            && applied.stdout.lines().any(|line| line.starts_with("Policy/booking/db ") && line.ends_with("updated")),
+        "{applied:?}"
+    );
+    for written_as_in_lists in [["describe", "host/booking/db-1"], ["get", "host/booking/db-1"]] {
+        let shown = plane.run(&written_as_in_lists).await.ended(0);
+        assert!(shown.contains("booking/db-1") && !shown.contains("apiVersion"), "{shown}");
+    }
+}
+
+#[tokio::test]
+async fn a_list_without_a_line_says_what_is_not_there_and_where() {
+    let plane = Plane::start().await;
+    let ran = plane.run(&["get", "policies", "-n", "bookng"]).await;
+    assert_eq!((ran.code, ran.stderr.trim()), (0, "no object in the namespace bookng"));
+    let ran = plane.run(&["get", "hosts"]).await;
+    assert_eq!((ran.code, ran.stderr.trim()), (0, "no host"));
+}
+
+#[tokio::test]
+async fn a_new_token_goes_into_a_file_that_its_owner_alone_can_read_and_nowhere_else() {
+    let plane = Plane::start().await;
+    let made = plane.run(&["api-token", "create", "ci", "--role", "viewer", "--out", "ci.token"]).await;
+    assert!(made.code == 0 && made.stdout.is_empty() && made.stderr.contains("it is in ci.token"), "{made:?}");
+    let path = plane.folder().join("ci.token");
+    let settings = [("HOLDFAST_TOKEN", ""), ("HOLDFAST_TOKEN_FILE", path.to_str().expect("text"))];
+    assert_eq!(plane.run_with(&settings, &["status"]).await.code, 0, "it is good as it is");
+    let again = plane.run(&["enrol-token", "create", "--out", "ci.token"]).await;
+    assert!(again.code == 1 && again.stderr.contains("[output-unwritable]"), "{again:?}");
+    assert_eq!(plane.run(&["enrol-token", "list", "-o", "name"]).await.ended(0), "", "nothing was made for nothing");
+    let made = plane.run(&["enrol-token", "create", "--out", "web.token", "-o", "json"]).await.json();
+    assert!(made["secret"].is_null() && made["file"] == "web.token", "{made}");
 }

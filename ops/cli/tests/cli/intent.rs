@@ -121,7 +121,12 @@ async fn a_wait_ends_by_proof_by_failure_or_by_time() {
 
     plane.file("more.yaml", &POLICIES.replace("tcp: 5432", "tcp: 5433"));
     plane.run(&["apply", "-f", "more.yaml"]).await.ended(0);
-    assert_eq!(plane.run(&["wait", "--timeout", "300ms"]).await.code, 6, "not rendered");
+    let waited = plane.run(&["wait", "--timeout", "300ms"]).await;
+    assert_eq!(waited.code, 6, "not rendered: {waited:?}");
+    assert!(
+        waited.stderr.contains("is not rendered yet; with") && waited.stderr.contains("holdfast doctor"),
+        "{waited:?}"
+    );
     plane.render().await;
     assert_eq!(plane.run(&["wait", "--timeout", "300ms", "--for", "applied"]).await.code, 6, "not answered");
     plane.says("db-1", OutcomeKind::Failed).await;
@@ -133,6 +138,18 @@ async fn a_wait_ends_by_proof_by_failure_or_by_time() {
         (&"failed".into(), &"failed".into(), &1.into())
     );
     assert_eq!(plane.run(&["wait", "--revision", "9999", "--timeout", "1s"]).await.code, 3);
+}
+
+#[tokio::test]
+async fn an_interrupted_wait_says_that_the_fleet_goes_on_and_how_to_wait_again() {
+    let mut plane = Plane::start().await;
+    plane.enrol("db-1", "10.0.0.1").await;
+    plane.file("policies.yaml", POLICIES);
+    let ran = plane.interrupted(&["apply", "-f", "policies.yaml", "--wait", "-o", "json"]).await;
+    assert_eq!(ran.code, 130, "{ran:?}");
+    let applied: Value = serde_json::from_str(&ran.stdout).expect("what was done is told all the same");
+    let again = format!("holdfast wait --revision {}", applied["revision"]);
+    assert!(ran.stderr.contains("the fleet goes on all the same") && ran.stderr.contains(&again), "{ran:?}");
 }
 
 #[tokio::test]

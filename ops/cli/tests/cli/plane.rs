@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::sync::Arc;
+use std::time::Duration;
 
 use holdfast_bus::Link;
 use holdfast_events::{Actor, AgentVersion, Detail, Hint, SignatureBytes, VerifyingKeyBytes};
@@ -26,6 +27,8 @@ use holdfast_store::request::{Decided, Decision, Enrolment, IssuedCertificate};
 use holdfast_store::session::{Opened, Opening, OutcomeReport, Recorded};
 use holdfast_store::testing::{TEST_AUTHORITY, TestPostgres};
 use holdfast_store::token::TokenHash;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use rustls_pki_types::ServerName;
 use time::OffsetDateTime;
 use tokio::net::TcpListener;
@@ -187,6 +190,11 @@ impl Plane {
         Ran::of(&command.output().await.expect("it runs"))
     }
 
+    /// The folder in which commands run.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
     /// The token that allows everything.
     pub(crate) fn admin(&self) -> &str {
         &self.admin
@@ -223,6 +231,25 @@ impl Plane {
     /// Runs the command with a token.
     pub(crate) async fn run_as(&self, token: &str, arguments: &[&str]) -> Ran {
         Ran::of(&self.command(token, arguments).output().await.expect("it runs"))
+    }
+
+    /// Starts the command, and sends it what Ctrl-C sends once it has been at it for a moment and has asked.
+    pub(crate) async fn interrupted(&self, arguments: &[&str]) -> Ran {
+        let mut command = self.command(&self.admin, arguments);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = command.spawn().expect("it runs");
+        let pid = Pid::from_raw(child.id().and_then(|id| id.try_into().ok()).expect("a pid"));
+        // Until it waits for the signal, the signal ends it: the handler is what /proc shows.
+        let status = format!("/proc/{pid}/status");
+        let catches = || std::fs::read_to_string(&status).is_ok_and(|text| catches_interrupts(&text));
+        let caught = async {
+            while !catches() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), caught).await.expect("it waits, and would hear Ctrl-C");
+        kill(pid, Signal::SIGINT).expect("it is there");
+        Ran::of(&child.wait_with_output().await.expect("it ends"))
     }
 
     /// Starts the command; it runs while the test goes on.
@@ -352,6 +379,12 @@ impl Plane {
         host.session = Some(*session_epoch);
         *session_epoch
     }
+}
+
+/// Whether the status of a process says that it has a handler for SIGINT, the second signal.
+fn catches_interrupts(status: &str) -> bool {
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    caught.is_some_and(|mask| u64::from_str_radix(mask.trim(), 16).is_ok_and(|mask| mask & 0b10 != 0))
 }
 
 fn mk_report(host: &Host, epoch: SessionEpoch, desired: Desired, kind: OutcomeKind) -> OutcomeReport {
