@@ -272,7 +272,7 @@ fn stands(record: &Record) -> Result<bool, Error> {
 }
 
 fn same_hosts(standing: &Record, asked: &Record) -> bool {
-    let wiring = |host: &Host| Host { agent: None, ..host.clone() };
+    let wiring = |host: &Host| Host { agent: None, estate_namespace: None, ..host.clone() };
     standing.blocks == asked.blocks
         && standing.hosts.len() == asked.hosts.len()
         && standing.hosts.iter().zip(&asked.hosts).all(|(one, other)| wiring(one) == wiring(other))

@@ -9,7 +9,7 @@ use std::str::FromStr;
 use holdfast_documents::near::did_you_mean;
 use serde::{Deserialize, Serialize};
 
-use crate::record::Record;
+use crate::record::{Host, Record};
 
 /// What stands before an outside address.
 const OUTSIDE_PREFIX: &str = "ip:";
@@ -60,12 +60,8 @@ impl Party {
         match self {
             Self::Outside(address) => Ok(vec![*address]),
             Self::Host(name) => {
-                let host = record.host(name).or_else(|| record.host(without_namespace(name)));
-                let unknown = || {
-                    let known = record.hosts.iter().map(|host| host.name.as_str());
-                    PartyError::UnknownHost { name: name.clone(), near: did_you_mean(without_namespace(name), known) }
-                };
-                Ok(host.ok_or_else(unknown)?.addresses.clone())
+                let host = record.host(name).or_else(|| qualified(name, record));
+                Ok(host.ok_or_else(|| unknown(name, record))?.addresses.clone())
             }
         }
     }
@@ -88,9 +84,29 @@ impl Party {
     }
 }
 
-/// The lab knows hosts by the names that they have in their estate, without a namespace.
-fn without_namespace(name: &str) -> &str {
-    name.split_once('/').map_or(name, |(_, name)| name)
+/// The host that `NAMESPACE/NAME` means: the lab knows hosts by their names alone, their estate knows of each namespace.
+fn qualified<'a>(text: &str, record: &'a Record) -> Option<&'a Host> {
+    let (namespace, name) = text.split_once('/')?;
+    let is_there = |host: &&Host| host.estate_namespace.as_deref().is_none_or(|known| known == namespace);
+    record.host(name).filter(is_there)
+}
+
+fn unknown(text: &str, record: &Record) -> PartyError {
+    let (has_namespace, name) = match text.split_once('/') {
+        Some((_, name)) => (true, name),
+        None => (false, text),
+    };
+    let full = |host: &Host| match &host.estate_namespace {
+        Some(namespace) if has_namespace && !host.name.contains('/') => format!("{namespace}/{}", host.name),
+        Some(_) | None => host.name.clone(),
+    };
+    let known: Vec<String> = record.hosts.iter().map(full).collect();
+    let by_name = known.iter().filter(|known| known.rsplit('/').next() == Some(name)).map(String::as_str);
+    let near = match by_name.collect::<Vec<_>>().as_slice() {
+        [one] => format!("; did you mean `{one}`?"),
+        [] | [_, _, ..] => did_you_mean(text, known.iter().map(String::as_str)),
+    };
+    PartyError::UnknownHost { name: text.to_owned(), near }
 }
 
 impl fmt::Display for Party {
@@ -133,7 +149,6 @@ impl From<Party> for String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::Host;
     use crate::topology::Blocks;
 
     fn mk_record() -> Record {
@@ -142,6 +157,7 @@ mod tests {
         record.hosts.push(Host {
             name: "web-1".to_owned(),
             namespace: "t.web-1".to_owned(),
+            estate_namespace: Some("booking".to_owned()),
             addresses: vec![IpAddr::from([10, 0, 0, 1])],
             management: Vec::new(),
             agent: None,
@@ -159,7 +175,9 @@ mod tests {
         assert_eq!(of("192.0.2.9"), of("ip:192.0.2.9"));
         assert_eq!(of("fd00::9"), of("ip:fd00::9"));
         let unknown = of("booking/wbe-1").expect_err("no host");
-        assert_eq!(unknown.to_string(), "the lab has no host `booking/wbe-1`; did you mean `web-1`?");
+        assert_eq!(unknown.to_string(), "the lab has no host `booking/wbe-1`; did you mean `booking/web-1`?");
+        let elsewhere = of("bookng/web-1").expect_err("of another namespace");
+        assert_eq!(elsewhere.to_string(), "the lab has no host `bookng/web-1`; did you mean `booking/web-1`?");
         assert_eq!(of("printer").expect_err("no host").to_string(), "the lab has no host `printer`");
     }
 }

@@ -8,6 +8,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use holdfast_documents::estate::{Estate, State};
+use holdfast_model::intent::EnrolledHost;
 use serde::{Deserialize, Serialize};
 
 use crate::replicas::{self, resize};
@@ -21,6 +22,9 @@ pub struct HostPlan {
     pub name: String,
     /// Its own addresses, of both families and any ranges; the first of a family is the source of what the host itself sends.
     pub addresses: Vec<IpAddr>,
+    /// The namespace that an estate says it is in; a list of hosts says none.
+    #[serde(default)]
+    pub estate_namespace: Option<String>,
 }
 
 /// Why a file does not say what hosts there are.
@@ -122,8 +126,12 @@ pub fn load_estate(file: &Path, hosts_wanted: Option<usize>) -> Result<Estate, E
 pub fn plans_of(estate: &Estate, state: &State) -> Vec<HostPlan> {
     let name_of = |id| estate.host_names.get(id).cloned().unwrap_or_else(|| id.to_string());
     let hosts = state.intent.hosts.iter();
-    let mut plans: Vec<HostPlan> =
-        hosts.map(|(id, host)| HostPlan { name: name_of(id), addresses: host.addresses.clone() }).collect();
+    let plan = |(id, host): (_, &EnrolledHost)| HostPlan {
+        name: name_of(id),
+        addresses: host.addresses.clone(),
+        estate_namespace: Some(host.namespace.to_string()),
+    };
+    let mut plans: Vec<HostPlan> = hosts.map(plan).collect();
     plans.sort_by(|one, other| one.name.cmp(&other.name));
     plans
 }
@@ -141,7 +149,11 @@ mod tests {
             "enforced": {"in": [], "out": []}, "source": {}, "expect": [],
             "workloads": [{"id": "x/a", "labels": {}, "ports": [], "addresses": ["10.0.0.1", "fd00::1"]}]}"#;
         fs::write(&estate, text).unwrap();
-        assert_eq!(load_plans(&list, None).unwrap(), load_plans(&estate, None).unwrap());
+        let of_estate = load_plans(&estate, None).unwrap();
+        assert_eq!(of_estate[0].estate_namespace.as_deref(), Some("default"));
+        let without_estate_namespace =
+            of_estate.into_iter().map(|plan| HostPlan { estate_namespace: None, ..plan }).collect::<Vec<_>>();
+        assert_eq!(load_plans(&list, None).unwrap(), without_estate_namespace);
         assert_eq!(load_plans(&estate, Some(3)).unwrap().len(), 3);
         assert!(matches!(load_plans(&list, Some(3)), Err(Error::ListResized { .. })));
     }

@@ -35,6 +35,9 @@ pub struct Host {
     pub name: String,
     /// Its network namespace.
     pub namespace: String,
+    /// The namespace that its estate says it is in.
+    #[serde(default)]
+    pub estate_namespace: Option<String>,
     /// Its own addresses.
     pub addresses: Vec<IpAddr>,
     /// The addresses by which the control plane and the host reach each other; no estate knows them.
@@ -205,7 +208,11 @@ mod tests {
     #[test]
     fn a_saved_record_is_read_back_and_owns_every_namespace_that_it_names() {
         let folder = tempfile::tempdir().unwrap();
-        let plan = HostPlan { name: "default/web[Deployment]".to_owned(), addresses: vec![[192, 0, 2, 1].into()] };
+        let plan = HostPlan {
+            name: "default/web[Deployment]".to_owned(),
+            addresses: vec![[192, 0, 2, 1].into()],
+            estate_namespace: None,
+        };
         let mut record = topology::assign(folder.path(), &[plan]).unwrap();
         record.hosts[0].agent = Some(Process { pid: 7, started_ticks: 9 });
         record.save(folder.path()).unwrap();

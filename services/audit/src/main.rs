@@ -16,8 +16,8 @@ use holdfast_runtime::service::{Common, Error, perform};
     version,
     before_help = "Examples:
   holdfast-audit --config /etc/holdfast/audit.toml run
-  holdfast-audit healthcheck                     is it ready
-  holdfast-audit config                          every setting in force, and where it came from
+  holdfast-audit healthcheck                     # is it ready
+  holdfast-audit config                          # every setting in force, and where it came from
 "
 )]
 struct Cli {

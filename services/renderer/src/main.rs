@@ -23,9 +23,9 @@ use time::OffsetDateTime;
     version,
     before_help = "Examples:
   holdfast-renderer init --dir keys --gateway-agents-name gateway.example
-  holdfast-renderer migrate                      the database, with the owner's role
+  holdfast-renderer migrate                      # the database, with the owner's role
   holdfast-renderer --config /etc/holdfast/renderer.toml run
-  holdfast-renderer config                       every setting in force, and where it came from
+  holdfast-renderer config                       # every setting in force, and where it came from
 "
 )]
 struct Cli {

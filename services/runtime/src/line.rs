@@ -113,10 +113,10 @@ fn look(root: &Command, command: &Command, path: &str, found: &mut Vec<String>) 
     if !typed.iter().any(|line| line.contains(path)) {
         found.push(format!("{path}: no example of itself"));
     }
-    let own = typed.iter().filter_map(|line| line.split(['|', '>']).next()).map(str::trim);
+    // A remark begins as one of the shell's: what is copied whole must not hand it to the command.
+    let own = typed.iter().filter_map(|line| line.split(['|', '>', '#']).next());
+    let own = own.map(|line| line.trim().trim_start_matches("(umask 077; "));
     for line in own.filter(|line| line.starts_with(root.get_name())) {
-        // What stands after two blanks is a remark.
-        let line = line.split("  ").next().unwrap_or_default();
         if let Err(error) = root.clone().try_get_matches_from(line.split_whitespace())
             && error.use_stderr()
         {
@@ -142,9 +142,11 @@ mod tests {
 
     #[test]
     fn a_page_without_an_example_that_parses_is_a_fault() {
-        assert_eq!(faults(&mk_line("Examples:\n  holdfast-x go  fast\n")), Vec::<String>::new());
+        assert_eq!(faults(&mk_line("Examples:\n  holdfast-x go  # fast\n")), Vec::<String>::new());
         let wrong = faults(&mk_line("Examples:\n  holdfast-x go --fast\n"));
         assert!(wrong.len() == 1 && wrong[0].contains("--fast"), "{wrong:?}");
+        let bare = faults(&mk_line("Examples:\n  holdfast-x go  and fast\n"));
+        assert!(bare.len() == 1 && bare[0].contains("and"), "a remark that no shell takes for one: {bare:?}");
         let other = faults(&mk_line("Examples:\n  holdfast-x man\n"));
         assert_eq!(other, ["holdfast-x go: no example of itself"]);
     }

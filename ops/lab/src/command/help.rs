@@ -21,11 +21,11 @@ Hosts are network namespaces of this machine; ./ops/up makes them with agents an
 says which lab is meant (HOLDFAST_LAB). Needs root, but for `verify --render-only`.
 
 Examples:
-  holdfast-lab hosts                       the hosts, their addresses and agents
-  holdfast-lab probe web-1 db-1 5432/tcp   one flow by a real packet
-  holdfast-lab exec web-1 -- ip address    a program on a host
-  holdfast-lab verify                      everything that the estate expects, by packets
-  holdfast-lab verify --render-only        the same on paper, for every estate of the project
+  holdfast-lab hosts                       # the hosts, their addresses and agents
+  holdfast-lab probe web-1 db-1 5432/tcp   # one flow by a real packet
+  holdfast-lab exec web-1 -- ip address    # a program on a host
+  holdfast-lab verify                      # everything that the estate expects, by packets
+  holdfast-lab verify --render-only        # the same on paper, for every estate of the project
 ";
 
 pub(super) const DOCUMENTS: &str = "Examples:\n  holdfast-lab documents --to /tmp/documents\n";
@@ -39,8 +39,8 @@ Examples:
 pub(super) const EXEC: &str = "\
 Examples:
   holdfast-lab exec web-1 -- ip address
-  holdfast-lab exec web-1 -- nft list ruleset   what the kernel of the host enforces
-  holdfast-lab exec @control -- ss -ltn         what the control plane listens on
+  holdfast-lab exec web-1 -- nft list ruleset   # what the kernel of the host enforces
+  holdfast-lab exec @control -- ss -ltn         # what the control plane listens on
 ";
 pub(super) const EXEC_ENDS: &str = "Exit codes: those of the program; 1 if it cannot be run, 64 wrong usage.";
 pub(super) const HOSTS: &str = "Examples:\n  holdfast-lab hosts\n  holdfast-lab hosts -o json\n";
@@ -55,7 +55,7 @@ Outcomes:
 Examples:
   holdfast-lab probe web-1 db-1 5432/tcp
   holdfast-lab probe booking/edge-1 booking/web-1 icmp
-  holdfast-lab probe 192.0.2.9 edge-1 443/tcp   from somebody outside
+  holdfast-lab probe 192.0.2.9 edge-1 443/tcp   # from somebody outside
   holdfast-lab probe web-1 db-1 protocol/47
 ";
 pub(super) const PROBE_ENDS: &str =
@@ -80,7 +80,7 @@ estate's own Host documents are put back: what was changed in a Host document si
 A flow is one source, one destination, one service and one family, with what the estate expects of it.
 
 Examples:
-  holdfast-lab verify   the standing lab's estate, by real packets
+  holdfast-lab verify   # the standing lab's estate, by real packets
   holdfast-lab verify --render-only --estate ops/lab/estates/harbour
   holdfast-lab verify --standalone --estate ops/lab/estates/words
 ";
@@ -106,9 +106,9 @@ mod tests {
         for (path, page) in seen {
             let text = page.get_before_help().map(ToString::to_string).unwrap_or_default();
             let (_, listed) = text.split_once("Examples:").unwrap_or_else(|| panic!("{path}has no example"));
-            let typed =
-                listed.lines().filter_map(|line| line.strip_prefix("  ")).filter_map(|line| line.split("  ").next());
-            let typed: Vec<&str> = typed.collect();
+            let typed = listed.lines().filter_map(|line| line.strip_prefix("  "));
+            // Neither a remark nor where its words go is the command's.
+            let typed: Vec<&str> = typed.filter_map(|line| line.split(['#', '>']).next()).map(str::trim).collect();
             assert!(
                 typed.iter().any(|line| line.starts_with(path.trim())),
                 "{path}has no example of itself: {typed:?}"

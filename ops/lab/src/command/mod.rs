@@ -19,6 +19,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use holdfast_runtime::exit::tell_usage;
+use holdfast_runtime::line::{pages, with_pages};
 use output::complain;
 
 use crate::prober;
@@ -79,16 +80,21 @@ const USAGE: u8 = 64;
 /// Reads the command line; the code to end with if there is nothing to run.
 ///
 /// # Errors
-/// The exit code: of help and version success, of a command line that means nothing 64.
+/// The exit code: of help, version, completions and the manual page success, of a command line that means nothing 64.
 pub fn parse() -> Result<Cli, ExitCode> {
-    let parsed = line().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
+    let command = line();
+    let parsed = command.clone().try_get_matches();
+    if let Some(printed) = parsed.as_ref().ok().and_then(|matches| pages(&command, matches)) {
+        return Err(if printed.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+    }
+    let parsed = parsed.and_then(|matches| Cli::from_arg_matches(&matches));
     parsed.map_err(|error| if tell_usage(&error) { ExitCode::from(USAGE) } else { ExitCode::SUCCESS })
 }
 
 /// The whole command line, as it is parsed and printed.
 #[must_use]
 pub fn line() -> clap::Command {
-    help::taught(Cli::command())
+    help::taught(with_pages(Cli::command()))
 }
 
 /// Runs one sub-command and says how the process ends.

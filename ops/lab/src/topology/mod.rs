@@ -170,6 +170,7 @@ pub fn assign(folder: &Path, plans: &[HostPlan]) -> Result<Record, Error> {
         record.hosts.push(Host {
             name: plan.name.clone(),
             namespace: format!("{}.{label}", record.tag),
+            estate_namespace: plan.estate_namespace.clone(),
             addresses: plan.addresses.clone(),
             management: vec![management.v4.into(), management.v6.into()],
             agent: None,
@@ -221,6 +222,7 @@ mod tests {
 
     fn mk_plan(name: &str, addresses: &[&str]) -> HostPlan {
         HostPlan {
+            estate_namespace: None,
             name: name.to_owned(),
             addresses: addresses.iter().map(|address| address.parse().unwrap()).collect(),
         }

@@ -32,6 +32,7 @@ pub(super) fn mk_plans() -> Vec<HostPlan> {
         ("y/d", &["172.17.0.1", "fd4c:6162:6c61::1"]),
     ]
     .map(|(name, addresses)| HostPlan {
+        estate_namespace: None,
         name: name.to_owned(),
         addresses: addresses.iter().map(|address| address.parse().unwrap()).collect(),
     })
