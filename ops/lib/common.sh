@@ -26,6 +26,11 @@ heading() {
     printf '\n── %s\n' "$*" >&2
 }
 
+# Shows how far something is on one line of a terminal, which the next call replaces and an empty one clears; nothing without a terminal.
+progress() {
+    [[ ! -t 2 ]] || printf '\r\033[K%s' "$1" >&2
+}
+
 have() {
     command -v "$1" >/dev/null 2>&1
 }

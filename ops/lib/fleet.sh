@@ -10,8 +10,12 @@
 fleet_lab() {
     local estate="$1" hosts="$2" counted=()
     [[ -z $hosts ]] || counted=(--hosts "$hosts")
-    lab up --estate "$estate" "${counted[@]}" --mode-command "$HOLDFAST_ROOT/ops/lib/set-mode" >&2 ||
-        die "the lab of $estate cannot be made (its words are above); if other hosts stand in $PLANE: ./ops/down, then again; for another estate altogether: ./ops/down --wipe"
+    if ! lab up --estate "$estate" "${counted[@]}" --mode-command "$HOLDFAST_ROOT/ops/lib/set-mode" >&2; then
+        local more=''
+        [[ ! -f $PLANE_LAB/lab.json ]] || more="
+  hosts stand in $PLANE: to bring others up, first ./ops/down; for another estate altogether: ./ops/down --wipe"
+        die "the lab of $estate cannot be made (its words are above)$more"
+    fi
     lab documents --to "$PLANE_DOCUMENTS" >&2 || die "the estate cannot be written as documents"
 }
 
@@ -31,8 +35,9 @@ flags() {
 
 # Enrols the hosts that are not: each by a token of its own, which allows what the estate says of it and nothing else.
 fleet_enrol() {
-    local pin host state namespace name labels ports addresses token count=0
+    local pin host state namespace name labels ports addresses token count=0 all
     pin="$(<"$PLANE_KEYS/public/ca.pin")"
+    all="$(wc -l <"$PLANE_DOCUMENTS/hosts.tsv")"
     while IFS=$'\t' read -r host state namespace name labels ports addresses <&8; do
         [[ ! -e $state/identity/enrolment.json ]] || continue
         token="$PLANE_TOKENS/enrol"
@@ -41,14 +46,17 @@ fleet_enrol() {
             flags --port "$ports"
             flags --address "$addresses"
         )
-        (umask 077 && holdfast enrol-token create --namespace "$namespace" --uses 1 "${allowed[@]}" >"$token") ||
-            die "no enrolment token for $host"
+        rm -f "$token"
+        holdfast enrol-token create --namespace "$namespace" --uses 1 "${allowed[@]}" --out "$token" >>"$PLANE_RUN/enrol.log" 2>&1 ||
+            die "no enrolment token for $host: $(tail -n 3 "$PLANE_RUN/enrol.log")"
         lab exec "$host" -- "${AGENT[@]}" enrol --state "$state" --token-file "$token" --name "$name" \
             --gateway "https://${PLANE_GATEWAYS%%,*}" --ca-pin "$pin" >>"$PLANE_RUN/enrol.log" 2>&1 ||
             die "$host cannot be enrolled: $(tail -n 3 "$PLANE_RUN/enrol.log")"
         rm -f "$token"
         count=$((count + 1))
+        progress "enrolled: $count of $all"
     done 8<"$PLANE_DOCUMENTS/hosts.tsv"
+    progress ""
     ((count == 0)) || say "$count hosts enrolled"
 }
 
@@ -62,12 +70,16 @@ fleet_agent() {
 
 # Starts the agents that do not run, and waits until each has read its rules back.
 fleet_agents() {
-    local host state
+    local host state count=0 all
+    all="$(wc -l <"$PLANE_DOCUMENTS/hosts.tsv")"
     lab start -- "${AGENT[@]}" run --state '{state}' >&2 || die "the agents do not start"
     while IFS=$'\t' read -r host state _ <&8; do
         wait_until 30 lab exec "$host" -- "${AGENT[@]}" healthcheck --state "$state" ||
             die "the agent of $host is not well: $(tail -n 5 "$state/agent.log")"
+        count=$((count + 1))
+        progress "agents that answer: $count of $all"
     done 8<"$PLANE_DOCUMENTS/hosts.tsv"
+    progress ""
 }
 
 # Applies the estate, once.
@@ -79,17 +91,19 @@ fleet_apply() {
     plane_remember APPLIED "$digest"
 }
 
-# Prints the hosts that are enrolled here and are not in the estate, one a line.
-fleet_strangers() {
-    comm -23 <(holdfast get hosts -o name | sed 's|^host/||' | sort) \
-        <(awk -F '\t' '{ print $3 "/" $4 }' "$PLANE_DOCUMENTS/hosts.tsv" | sort)
+# Finds the hosts that are enrolled here and are not in the estate: they were of an earlier one, and nothing serves them.
+fleet_find_strangers() {
+    local enrolled
+    enrolled="$(holdfast get hosts -o name)" || die "the hosts cannot be listed (the words are above)"
+    STRANGERS="$(comm -23 <(sort <<<"${enrolled//host\//}") \
+        <(awk -F '\t' '{ print $3 "/" $4 }' "$PLANE_DOCUMENTS/hosts.tsv" | sort) | paste -sd ' ')"
 }
 
-# Says which enrolled hosts the estate does not have: they were of an earlier one, and a fleet is not converged without them.
+# Says which those are: a fleet is not converged without them.
 fleet_tell_strangers() {
-    STRANGERS="$(fleet_strangers | paste -sd ' ')"
+    fleet_find_strangers
     [[ -z $STRANGERS ]] || say "enrolled here, but not in this estate: $STRANGERS
-  without an agent they stay OFFLINE, and the fleet is not converged without them: bring them back (--estate, --hosts), or forget all: ./ops/down --wipe"
+  without an agent they stay OFFLINE, and holdfast status is not converged without them: bring them back (--estate, --hosts), or forget all: ./ops/down --wipe"
 }
 
 # Says which objects are in force in the estate's namespaces though the estate does not have them (any more).
@@ -100,11 +114,35 @@ fleet_tell_leftovers() {
     for object in "${left[@]}"; do say "  $object   to take it out of force: holdfast delete $object --wait"; done
 }
 
-# Waits until every host is proven to hold what was rendered for it.
+# Prints the estate's hosts that are not proven to hold what was rendered for them, one a line; fails where the API does.
+fleet_missing() {
+    local listed
+    listed="$(holdfast get hosts)" || return 1
+    comm -12 <(awk '$3 != "converged" && $3 != "degraded" { print $1 }' <<<"$listed" | sort) \
+        <(awk -F '\t' '{ print $3 "/" $4 }' "$PLANE_DOCUMENTS/hosts.tsv" | sort)
+}
+
+# Whether they all have what was last authored; until that is rendered, what a host has proven is what was before it.
+fleet_nobody_is_missing() {
+    local status rendered latest missing
+    status="$(holdfast status -o json)" || return 1
+    rendered="$(sed -n 's/^  "rendered_revision": \([0-9]*\),*$/\1/p' <<<"$status")"
+    latest="$(sed -n 's/^  "latest_revision": \([0-9]*\),*$/\1/p' <<<"$status")"
+    [[ -n $latest && -n $rendered && $rendered -ge $latest ]] || return 1
+    missing="$(fleet_missing)" && [[ -z $missing ]]
+}
+
+# Waits until every host of the estate is proven to hold what was rendered for it; one that only an earlier estate had is told, and not waited for.
 fleet_converged() {
     local seconds="$1" code=0 why
-    # Those that nothing can bring back here are not waited for that long.
-    [[ -z ${STRANGERS:-} ]] || seconds=20
+    if [[ -n ${STRANGERS:-} ]]; then
+        wait_until "$seconds" fleet_nobody_is_missing ||
+            die "not converged after $seconds s: $(fleet_missing | paste -sd ' ')
+  ask further: . $PLANE/env; holdfast get hosts; holdfast doctor
+  logs are in $PLANE_RUN and $PLANE_LAB/hosts"
+        say "every host of the estate is converged; $STRANGERS stays as it is"
+        return 0
+    fi
     holdfast wait --for converged --timeout "${seconds}s" >&2 || code=$?
     case "$code" in
         0) return 0 ;;
@@ -113,7 +151,6 @@ fleet_converged() {
         1) why="a host did not take what was rendered for it (named above)" ;;
         *) why="the fleet cannot be asked (the words are above)" ;;
     esac
-    [[ -z ${STRANGERS:-} ]] || why="$why; enrolled, but not in this estate: $STRANGERS"
     die "$why
   ask further: . $PLANE/env; holdfast get hosts; holdfast doctor
   logs are in $PLANE_RUN and $PLANE_LAB/hosts"
@@ -128,7 +165,7 @@ fleet_verify() {
         return 0
     fi
     plane_remember VERIFIED ""
-    say "sending packets between the hosts"
+    say "opening all hosts, enforcing again, and sending packets between them: a revision each"
     lab verify >&2 || die "the packets say else (the table is above); what is in force beside the estate is said before it"
     holdfast apply -f "$PLANE_DOCUMENTS/objects.yaml" >/dev/null || die "the estate's documents are refused"
     fleet_converged 120

@@ -13,19 +13,42 @@ PLANE_ADMIN_PORT=7090
 
 # Says where things are, for the plane in a folder: `plane_open FOLDER`. Makes the folder.
 plane_open() {
-    install -d -m 0755 "$1"
-    PLANE="$(cd "$1" && pwd)"
+    local path
+    path="$(realpath -m -- "$1")"
+    # A socket's path has room for 107 bytes.
+    ((${#path} <= 80)) || die "the path $path is too long for the sockets in it; clone to a shorter one, or name a folder in HOLDFAST_STATE"
+    install -d -m 0755 "$path"
+    PLANE="$path"
     PLANE_KEYS="$PLANE/keys" PLANE_RUN="$PLANE/run" PLANE_LAB="$PLANE/lab" PLANE_DOCUMENTS="$PLANE/documents" PLANE_TOKENS="$PLANE/tokens"
     PLANE_BIN="${CARGO_TARGET_DIR:-$HOLDFAST_ROOT/target}/release"
     [[ $PLANE_BIN == /* ]] || PLANE_BIN="$HOLDFAST_ROOT/$PLANE_BIN"
-    # A socket's path has room for 107 bytes.
-    ((${#PLANE} <= 80)) || die "the path $PLANE is too long for the sockets in it; clone to a shorter one, or name a folder in HOLDFAST_STATE"
+}
+
+# Takes the binaries that the plane was started with, where this shell's build folder has none: to end a plane, CARGO_TARGET_DIR need not be known.
+plane_binaries_of_start() {
+    local bin
+    bin="$(plane_value BIN)"
+    [[ -x $PLANE_BIN/holdfast-lab || -z $bin ]] || PLANE_BIN="$bin"
+}
+
+# Makes sure that there is something to start.
+plane_binaries_are_there() {
+    local name
+    for name in holdfast holdfast-lab holdfast-agent holdfast-renderer holdfast-gateway holdfast-audit; do
+        [[ -x $PLANE_BIN/$name ]] ||
+            die "there is no $PLANE_BIN/$name: leave HOLDFAST_BUILD out, or name the folder that was built in by CARGO_TARGET_DIR"
+    done
+    plane_remember BIN "$PLANE_BIN"
 }
 
 # Lets one command at a time work on the plane.
 plane_lock() {
-    exec 9>"$PLANE/lock"
-    flock -n 9 || { say "waiting for another run that works on $PLANE"; flock -w 900 9 || die "another run works on $PLANE"; }
+    exec 9<>"$PLANE/lock"
+    if ! flock -n 9; then
+        say "waiting for another run that works on $PLANE (pid $(cat "$PLANE/lock"), up to 15 minutes)"
+        flock -w 900 9 || die "another run works on $PLANE: pid $(cat "$PLANE/lock")"
+    fi
+    printf '%s\n' "$$" >"$PLANE/lock"
 }
 
 # Prints a value that was written down, or nothing: `plane_value NAME`.

@@ -24,8 +24,11 @@ fn a_fleet_converges_obeys_is_edited_survives_a_restart_and_leaves_nothing() {
     a_restart_of_everything_changes_no_version(&plane);
     nobody_complained(&plane);
     what_was_killed_is_started_again(&plane);
+    super::readme::commands_answer_as_they_say(&plane);
+    what_the_estate_does_not_have_is_told_at_once(&plane);
     proven(&plane);
     nobody_complained_but(&plane, |complaint| complaint.is_of_killed_gateway(AGENTS_PORTS[0]));
+    a_host_that_the_estate_lost_is_told_and_not_waited_for(&plane);
     let folder = plane.folder().to_owned();
     plane.wipe();
     let left = Remains::observe().beyond(&before, &folder);
@@ -98,6 +101,33 @@ fn what_was_killed_is_started_again(plane: &Plane) {
     assert_eq!(versions(plane), before);
     let changed: Vec<_> = agents(plane).into_iter().filter(|(host, pid)| running.get(host) != Some(pid)).collect();
     assert_eq!(changed.iter().map(|(host, _)| host).collect::<Vec<_>>(), [killed_host]);
+}
+
+/// A document in force that is not the estate's is named by the next start, with how to take it out.
+fn what_the_estate_does_not_have_is_told_at_once(plane: &Plane) {
+    let own = plane.folder().join("own.yaml");
+    let policy = "apiVersion: holdfast.dev/v1\nkind: Policy\nmetadata: {name: own, namespace: booking}\n\
+                  spec: {hostSelector: {matchLabels: {nobody: has}}}\n";
+    fs::write(&own, policy).expect("writes");
+    let applied = plane.holdfast(&["apply", "-f", own.to_str().expect("a plain path")]);
+    let words = String::from_utf8_lossy(&applied.stderr);
+    assert!(applied.status.success() && words.contains("Policy/booking/own governs no host"), "{words}");
+    let said = plane.up();
+    assert!(said.contains("holdfast delete Policy/booking/own --wait"), "{said}");
+    assert!(!said.contains("enrolled here, but not in this estate"), "{said}");
+    let removed = plane.holdfast(&["delete", "Policy/booking/own", "--wait"]);
+    assert!(removed.status.success(), "{}", String::from_utf8_lossy(&removed.stderr));
+    fs::remove_file(own).expect("it is ours");
+}
+
+/// An estate has one host less: the start says whom nobody serves any more, and the rest is held against packets as before.
+fn a_host_that_the_estate_lost_is_told_and_not_waited_for(plane: &Plane) {
+    plane.down();
+    let said = plane.up_with(&["--hosts", "11"]);
+    assert!(said.contains("enrolled here, but not in this estate: booking/"), "{said}");
+    assert!(said.contains("every host of the estate is converged"), "{said}");
+    let status = plane.ask(&["status"]);
+    assert_eq!((&status["hosts"]["total"], &status["hosts"]["converged"]), (&12.into(), &11.into()), "{status}");
 }
 
 /// No process of ours had anything to warn of.

@@ -9,6 +9,7 @@ mod faults;
 mod fleet;
 mod packets;
 mod points;
+mod readme;
 mod remains;
 mod restored;
 mod secrets;

@@ -72,8 +72,13 @@ impl Plane {
 
     /// Starts what does not run; what it said.
     pub fn up(&self) -> String {
+        self.up_with(&[])
+    }
+
+    /// The same with more arguments.
+    pub fn up_with(&self, more: &[&str]) -> String {
         let mut command = self.script("up");
-        let output = command.arg("--detach").args(&self.arguments).output().expect("ops/up can be run");
+        let output = command.arg("--detach").args(&self.arguments).args(more).output().expect("ops/up can be run");
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success(), "ops/up: {said}");
         said
