@@ -107,6 +107,10 @@ pub(super) fn status(status: &Status) -> io::Result<()> {
         if let Some(last) = &session.last_end {
             line("last end", last.clone())?;
         }
+        if let Some(refused) = &session.last_refused {
+            let (component, version, reason) = (refused.component, refused.wanted.version, refused.reason);
+            line("refused", format!("{component} version {version} of {}: {reason}", refused.gateway))?;
+        }
     }
     for counter in table.counters.iter().flatten() {
         let name = format!("{}/{}", counter.chain, counter.rule);

@@ -7,6 +7,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
+use holdfast_model::condition::Reason;
 use holdfast_model::desired::Component;
 use holdfast_model::numbers::UpdateSeq;
 use holdfast_session::agent::{Apply, ApplyResult, CloseCause, Content, Dialer, Event, Session};
@@ -20,7 +21,7 @@ use tokio::time::sleep;
 use tokio_rustls::client::TlsStream;
 
 use super::keys::HostKeys;
-use super::status::Link;
+use super::status::{Link, RefusedUpdate};
 use super::{DialError, Shell};
 use crate::engine::{self, Origin, Update};
 use crate::service::WorkerGone;
@@ -203,6 +204,17 @@ impl Pump {
                 Event::Fault { code, update_seq } => {
                     let update_seq = update_seq.map(UpdateSeq::raw);
                     tracing::warn!(gateway, ?code, update_seq, "something out of the protocol");
+                }
+                Event::Refused { component, stamp, reason } => {
+                    let (version, digest) = (stamp.version.raw(), stamp.digest.short());
+                    // What was on its way behind a failure is relative to what failed: a whole state follows.
+                    if reason == Reason::WrongBase {
+                        tracing::info!(gateway, %component, version, digest, %reason, "an update is refused as it came");
+                    } else {
+                        tracing::warn!(gateway, %component, version, digest, %reason, "an update is refused as it came");
+                    }
+                    let refused = RefusedUpdate { gateway: gateway.to_owned(), component, wanted: stamp, reason };
+                    shell.tell(|status| status.last_refused = Some(refused));
                 }
                 Event::Closed(cause) => self.closed = Some(cause),
             }

@@ -1,5 +1,7 @@
 //! What is told of the session.
 
+use holdfast_model::condition::Reason;
+use holdfast_model::desired::{Component, Stamp};
 use holdfast_model::ids::HostId;
 use holdfast_model::numbers::SessionEpoch;
 use holdfast_model::statement::Authority;
@@ -28,6 +30,19 @@ pub enum Link {
     },
 }
 
+/// An update that was refused before anything was tried.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct RefusedUpdate {
+    /// Who sent it.
+    pub gateway: String,
+    /// Which part.
+    pub component: Component,
+    /// What it named.
+    pub wanted: Stamp,
+    /// Why.
+    pub reason: Reason,
+}
+
 /// The session and what it rests on.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct SessionStatus {
@@ -44,6 +59,9 @@ pub struct SessionStatus {
     /// The code by which a side refused the last one, until one is open again.
     #[serde(default)]
     pub refusal: Option<String>,
+    /// The last update that was refused as it came, since the agent started.
+    #[serde(default)]
+    pub last_refused: Option<RefusedUpdate>,
     /// Updates that came in this session.
     pub updates: u64,
 }
@@ -57,6 +75,7 @@ impl SessionStatus {
             link: Link::Waiting { ms: 0 },
             last_end: None,
             refusal: None,
+            last_refused: None,
             updates: 0,
         }
     }

@@ -328,7 +328,7 @@ impl World {
         }
         while let Some(event) = link.agent.poll_event() {
             match event {
-                agent::Event::Opened(_) => {}
+                agent::Event::Opened(_) | agent::Event::Refused { .. } => {}
                 agent::Event::Apply(apply) => assert!(link.working.replace(*apply).is_none(), "one at a time"),
                 agent::Event::Closed(_) => over = true,
                 other => panic!("{other:?}"),

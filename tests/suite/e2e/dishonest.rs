@@ -12,8 +12,8 @@ use serde_json::Value;
 use super::fleet::{converged, moved, versions};
 use super::packets::{attempts, beacons, rules_of, tcp, udp, whole};
 
-const ALTERED: &str = "db-1";
-const SWAPPED: [&str; 2] = ["edge-1", "web-1"];
+pub(crate) const ALTERED: &str = "db-1";
+pub(crate) const SWAPPED: [&str; 2] = ["edge-1", "web-1"];
 /// The service whose place the gateways take.
 const FIRST: &str = "gateway-agents-1";
 const DEADLINE: Duration = Duration::from_secs(60);

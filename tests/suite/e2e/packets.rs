@@ -11,7 +11,7 @@ use holdfast_suite::plane::Plane;
 use holdfast_suite::traffic::{Fate, Flow, Kind, Place, Places, Route, Traffic};
 use serde_json::Value;
 
-use super::dishonest::a_gateway_that_alters_or_swaps_is_refused_by_the_agents;
+use super::dishonest::{ALTERED, SWAPPED, a_gateway_that_alters_or_swaps_is_refused_by_the_agents};
 use super::fleet::{AGENTS_PORTS, converged, moved, nobody_complained, nobody_complained_but, versions};
 
 /// Packets of each flow that are sent at least in every state that is looked at.
@@ -28,7 +28,8 @@ fn packets_are_neither_lost_nor_let_through_by_a_removed_permission_a_restart_or
     nobody_complained_but(&plane, |complaint| {
         let gone = AGENTS_PORTS.iter().any(|port| complaint.is_of_killed_gateway(*port));
         // The altered body of one host reached the engine; what is signed for another host does not come so far.
-        gone || complaint.is_of_refused_policy("db-1", "wrong_digest")
+        let swapped = SWAPPED.iter().any(|host| complaint.is_of_refused_update(host, "bad_signature"));
+        gone || swapped || complaint.is_of_refused_policy(ALTERED, "wrong_digest")
     });
     plane.wipe();
 }

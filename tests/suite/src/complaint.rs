@@ -104,11 +104,22 @@ impl Complaint {
     /// Whether the agent of a host says only that it did not take a policy, for this reason.
     #[must_use]
     pub fn is_of_refused_policy(&self, host: &str, reason: &str) -> bool {
-        let folder = self.log.parent().and_then(Path::file_name).and_then(OsStr::to_str).unwrap_or_default();
-        self.is_of_agent()
-            && folder.starts_with(&format!("{host}-"))
+        self.is_of_agent_of(host)
             && self.says(" WARN holdfast_agent::service::worker: policy is not in force ")
             && self.says(&format!(" reason={reason} "))
+    }
+
+    /// Whether the agent of a host says only that it refused an update as it came, for this reason.
+    #[must_use]
+    pub fn is_of_refused_update(&self, host: &str, reason: &str) -> bool {
+        self.is_of_agent_of(host)
+            && self.says(" WARN holdfast_agent::session::drive: an update is refused as it came ")
+            && self.line.ends_with(&format!(" reason={reason}"))
+    }
+
+    fn is_of_agent_of(&self, host: &str) -> bool {
+        let folder = self.log.parent().and_then(Path::file_name).and_then(OsStr::to_str).unwrap_or_default();
+        self.is_of_agent() && folder.starts_with(&format!("{host}-"))
     }
 
     fn is_of_agent(&self) -> bool {
@@ -155,6 +166,12 @@ mod tests {
         assert!(!excused("hosts/db-2-8aca18/agent.log", line));
         assert!(!excused("hosts/db-1-8aca18/agent.log", &line.replace("wrong_digest", "read_back_differs")));
         assert!(!excused("run/renderer.log", line));
+        let line = "2026-11-29T16:00:00.000000Z  WARN holdfast_agent::session::drive: an update is refused as it came \
+                    gateway=\"10.71.0.1:7443\" component=policy version=7 digest=\"3b78d651b28b\" reason=bad_signature";
+        let refused = Complaint::new(Path::new("hosts/web-1-8aca18/agent.log"), line);
+        assert!(refused.is_of_refused_update("web-1", "bad_signature"));
+        assert!(!refused.is_of_refused_update("web-2", "bad_signature"));
+        assert!(!refused.is_of_refused_update("web-1", "backward"));
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod flows;
 #[cfg(feature = "test-hooks")]
 mod hook;
 mod hosts;
+mod lies;
 mod long_firewalls;
 mod others;
 mod process;

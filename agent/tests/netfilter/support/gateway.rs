@@ -307,12 +307,16 @@ impl Session<'_> {
 
     /// Sends the difference of two policies; its outcome.
     pub(crate) fn delta(&mut self, base: (u64, &Body), target: (u64, &Body)) -> OutcomeReport {
+        self.delta_as(base, target.1, stamp(target.0, target.1))
+    }
+
+    /// Sends the way from one policy to another under the name that it is given; its outcome.
+    pub(crate) fn delta_as(&mut self, base: (u64, &Body), way: &Body, target: Stamp) -> OutcomeReport {
         let (update_seq, component) = (self.next_seq(), Component::Policy);
-        let (base_stamp, target_stamp) = (stamp(base.0, base.1), stamp(target.0, target.1));
-        let changes = encode_changes(&delta::diff(base.1, target.1).changes).unwrap();
-        let content = UpdateContent::Delta { base: base_stamp, changes };
-        let signature = self.signature(component, target_stamp);
-        self.write(&Message::Update(Update { update_seq, component, stamp: target_stamp, signature, content }));
+        let changes = encode_changes(&delta::diff(base.1, way).changes).unwrap();
+        let content = UpdateContent::Delta { base: stamp(base.0, base.1), changes };
+        let signature = self.signature(component, target);
+        self.write(&Message::Update(Update { update_seq, component, stamp: target, signature, content }));
         self.outcome()
     }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use holdfast_model::condition::Condition;
+use holdfast_model::condition::{Condition, Reason};
 use holdfast_model::desired::{Component, Stamp};
 use holdfast_model::ids::HostId;
 use holdfast_model::numbers::UpdateSeq;
@@ -136,6 +136,16 @@ pub enum Event {
         code: FaultCode,
         /// About which update.
         update_seq: Option<UpdateSeq>,
+    },
+    /// An update was refused before it reached the shell, and the gateway is told so by its outcome. The host should know it as well: a gateway that
+    /// lies keeps it to itself.
+    Refused {
+        /// Which part.
+        component: Component,
+        /// What it named.
+        stamp: Stamp,
+        /// Why.
+        reason: Reason,
     },
     /// Nothing more comes; write what `poll_transmit` still gives and close.
     Closed(CloseCause),

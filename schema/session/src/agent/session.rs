@@ -256,6 +256,7 @@ impl<K: Keys> Session<K> {
             };
             let applied = open.updates.held(component);
             let conditions = refused_conditions(reason, stamp);
+            self.events.push_back(Event::Refused { component, stamp, reason });
             self.answer(update_seq, component, OutcomeKind::Failed, stamp, applied, conditions, pending.bytes);
         }
     }

@@ -647,7 +647,7 @@ impl Agent {
                 Event::Apply(apply) if self.hold => self.held = Some(*apply),
                 Event::Apply(apply) => self.apply(*apply),
                 Event::Closed(cause) => self.ended = Some(cause),
-                Event::Opened(_) | Event::Drain(_) | Event::Fault { .. } => {}
+                Event::Opened(_) | Event::Drain(_) | Event::Fault { .. } | Event::Refused { .. } => {}
                 other => panic!("{other:?}"),
             }
         }

@@ -79,7 +79,11 @@ pub(crate) async fn run(
                     taken.push((apply.component, apply.stamp));
                 }
                 Event::Closed(_) => return,
-                Event::Opened(_) | Event::Drain(_) | Event::Directive(_) | Event::Fault { .. } => {}
+                Event::Opened(_)
+                | Event::Drain(_)
+                | Event::Directive(_)
+                | Event::Fault { .. }
+                | Event::Refused { .. } => {}
             }
         }
         out.clear();
