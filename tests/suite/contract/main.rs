@@ -5,6 +5,7 @@ mod bad_input;
 mod bus;
 mod control_plane;
 mod dev_services;
+mod doors;
 mod enrolment;
 mod fail_points;
 mod nats_users;
