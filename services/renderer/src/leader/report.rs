@@ -31,8 +31,9 @@ pub struct BusSeen {
 /// Looks at both streams.
 pub async fn look_at_bus(means: &Means) -> BusSeen {
     let words = |error: BusError| Chain(&error).to_string();
-    let hint_fault = means.bus.check_hints().await.err().map(words);
-    let event_fault = means.events.check_events().await.err().map(words);
+    // At once: a server that is away lets each of them wait for its whole time.
+    let (hints, events) = tokio::join!(means.bus.check_hints(), means.events.check_events());
+    let (hint_fault, event_fault) = (hints.err().map(words), events.err().map(words));
     let is_away = hint_fault.is_some() || event_fault.is_some();
     let foreign = means.wakes.foreign.load(Ordering::Relaxed);
     let foreign = foreign.then(|| "the event stream holds what this database never wrote".to_owned());
