@@ -288,7 +288,7 @@ impl Error {
     }
 
     fn fixed_advice(&self) -> Option<&'static str> {
-        const OWNER: &str = "the file is another user's: run this as that user (sudo -E holdfast …), or have it made readable; \
+        const OWNER: &str = "the file is another user's: run this as that user (sudo -E \"$(command -v holdfast)\" …), or have it made readable; \
                              ./ops/up run by sudo gives the demo's files to the user who ran it";
         match self {
             Self::Exchange(https::Error::Connect { .. } | https::Error::Timeout { .. }) => {

@@ -84,6 +84,18 @@ pub enum Error {
         /// The lab's folder.
         folder: PathBuf,
     },
+    /// The lab is another user's.
+    #[error(
+        "the lab in {} is root's: sudo --preserve-env=HOLDFAST_LAB \"$(command -v holdfast-lab)\" … (by its path, since sudo has a PATH of its own)",
+        .folder.display()
+    )]
+    Denied {
+        /// The lab's folder.
+        folder: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
     /// The file is there and cannot be read.
     #[error("cannot read the lab's record {}", .file.display())]
     Read {
@@ -149,6 +161,8 @@ impl Record {
         let bytes = fs::read(&file).map_err(|source| {
             if source.kind() == io::ErrorKind::NotFound {
                 Error::Absent { folder: folder.to_owned() }
+            } else if source.kind() == io::ErrorKind::PermissionDenied {
+                Error::Denied { folder: folder.to_owned(), source }
             } else {
                 Error::Read { file: file.clone(), source }
             }
