@@ -1,9 +1,12 @@
-//! A gateway cut off by the network, an agent held still, one that comes and goes, each process killed in turn.
+//! A gateway cut off by the network, one that is asked to end, an agent held still, one that comes and goes, each process killed in turn.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use holdfast_suite::plane::{Plane, wait_for};
+
+use nix::sys::signal::Signal;
 
 use super::super::fleet::{AGENTS_PORTS, nobody_complained_but};
 use super::nats::everything_is_proven;
@@ -14,6 +17,12 @@ use super::watch::{TOUCHED, Watch, converges, is_rendered, sessions, settle_at};
 const BY_THE_CLOCK: Duration = Duration::from_secs(75);
 /// Longer than silence goes unseen (45 s), and the way to another gateway.
 const MOVES: Duration = Duration::from_secs(75);
+/// How long a gateway that is asked to end may take: its agents leave within ten seconds, and then a moment.
+const ENDS: Duration = Duration::from_secs(30);
+/// How long a host may have no session between one gateway and the other.
+const DIALS: Duration = Duration::from_secs(3);
+/// How far apart the first and the last of some hosts leave at least, of the ten seconds that they have.
+const SPREADS: Duration = Duration::from_secs(2);
 /// What a hint and an apply take on a busy machine.
 const AT_ONCE: Duration = Duration::from_secs(4);
 
@@ -25,6 +34,7 @@ fn hosts_enforce_and_converge_while_gateways_are_cut_off_agents_stall_and_proces
     an_agent_that_comes_and_goes_is_reached_where_it_is_last(&plane, &watch, 10);
     the_audit_service_is_killed_under_load(&plane, &watch, 4);
     every_process_is_killed_in_turn(&plane, &watch);
+    a_gateway_that_is_asked_to_end_hands_its_hosts_over_one_by_one(&plane, &watch);
     a_gateway_is_cut_off_by_the_network(&plane, &watch);
     watch.end(&plane);
     everything_is_proven(&plane);
@@ -116,6 +126,52 @@ fn every_process_is_killed_in_turn(plane: &Plane, watch: &Watch) {
     plane.start_agents(&command);
     converges(plane, BY_THE_CLOCK);
     plane.histories_agree();
+}
+
+/// F35: asked to end, it sends its hosts to the other one, each at its own moment, with an edit on its way; no host is away for longer than one dial.
+fn a_gateway_that_is_asked_to_end_hands_its_hosts_over_one_by_one(plane: &Plane, watch: &Watch) {
+    let of = |plane: &Plane, gateway: &str| {
+        let all = sessions(plane).into_iter();
+        all.filter(|(_, (_, theirs))| theirs == gateway).map(|(host, _)| host).collect::<BTreeSet<_>>()
+    };
+    // The one that has more: at least half of the twelve.
+    let services = [("gateway-agents-1", gateway_id(plane, 1)), ("gateway-agents-2", gateway_id(plane, 2))];
+    let fullest = services.into_iter().max_by_key(|(_, gateway)| of(plane, gateway).len());
+    let (service, gateway) = fullest.expect("there are two");
+    let theirs = |plane: &Plane| of(plane, &gateway);
+    let held = theirs(plane);
+    assert!(held.len() >= 6, "{held:?}");
+    let recipe = plane.recipe(service);
+    let begun = Instant::now();
+    plane.signal(service, Signal::SIGTERM);
+    watch.edit(plane);
+    let (mut left, mut away) = (BTreeMap::new(), BTreeMap::new());
+    while plane.runs(service) {
+        assert!(begun.elapsed() < ENDS, "it does not end");
+        let now = theirs(plane);
+        for host in held.difference(&now) {
+            left.entry(host.clone()).or_insert_with(|| begun.elapsed());
+        }
+        let hosts = plane.ask(&["get", "hosts"]);
+        for host in hosts["items"].as_array().expect("a page of hosts") {
+            let name = host["name"].as_str().expect("a name").to_owned();
+            if host["session"]["open"] == true {
+                away.remove(&name);
+            } else {
+                let since = *away.entry(name.clone()).or_insert_with(Instant::now);
+                assert!(since.elapsed() < DIALS, "{name} is away: {host}");
+            }
+        }
+    }
+    // The last may have left between a look and the end.
+    let moments: Vec<Duration> = left.into_values().collect();
+    assert!(moments.len() + 1 >= held.len(), "{moments:?} of {held:?}");
+    let spread = moments.iter().max().zip(moments.iter().min()).map(|(last, first)| last.saturating_sub(*first));
+    assert!(spread.is_some_and(|spread| spread > SPREADS), "they left together: {moments:?}");
+    wait_for("every host is at the other gateway", AT_ONCE, || theirs(plane).is_empty() && sessions(plane).len() == 12);
+    converges(plane, BY_THE_CLOCK);
+    plane.start_service(&recipe);
+    plane.wait_ready(service, true);
 }
 
 /// Nobody reaches one gateway any more, and neither side is told: its agents go to the other one, and come to no harm meanwhile.
