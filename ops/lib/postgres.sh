@@ -116,15 +116,28 @@ CONF
         as_postgres sh -c "printf \"%s\\n\" \"include 'server.conf'\" >>\"\$1\"" sh "$folder/data/postgresql.conf"
 }
 
-# Whether the server of FOLDER runs.
+# Whether the server of FOLDER runs. One that was killed and that its parent has not taken note of does not, though a signal still finds it.
 postgres_runs() {
-    as_postgres "$(postgres_bin)/pg_ctl" --pgdata "$1/data" status >/dev/null 2>&1
+    local pid
+    as_postgres "$(postgres_bin)/pg_ctl" --pgdata "$1/data" status >/dev/null 2>&1 || return 1
+    pid="$(postgres_pid "$1")" && ! process_gone "$pid"
+}
+
+# Prints the pid that the server of FOLDER wrote down, whether it runs or not: `postgres_pid FOLDER`.
+postgres_pid() {
+    as_postgres head -n 1 "$1/data/postmaster.pid" 2>/dev/null
 }
 
 # Starts the server and waits until it answers: `postgres_start FOLDER [WITHIN]`, WITHIN being a function that runs a command in another place.
 postgres_start() {
-    local folder="$1" within="${2:-}"
+    local folder="$1" within="${2:-}" pid
     ! postgres_runs "$folder" || return 0
+    # No server starts beside what one left that a signal still finds.
+    if pid="$(postgres_pid "$folder")" && process_gone "$pid"; then
+        wait_until 10 process_reaped "$pid" ||
+            die "PostgreSQL was killed and its parent does not take note of that (process $pid is a zombie).
+  In a container, let an init be its first process (docker run --init); here and now: rm $folder/data/postmaster.pid"
+    fi
     as_postgres_within "$within" "$(postgres_bin)/pg_ctl" --pgdata "$folder/data" --log "$folder/postgres.log" --wait --timeout 60 start >/dev/null 2>&1 </dev/null ||
         die "PostgreSQL does not start: $(as_postgres tail -n 5 "$folder/postgres.log" 2>&1)"
 }

@@ -85,6 +85,11 @@ process_gone() {
     [[ ! -d /proc/$1 ]] || grep -q '^State:[[:space:]]*Z' "/proc/$1/status" 2>/dev/null
 }
 
+# Whether nothing is left of a process, not even its number.
+process_reaped() {
+    [[ ! -d /proc/$1 ]]
+}
+
 # Prints a port of loopback that nobody listens on now, below the range that the kernel gives to clients.
 free_port() {
     local port tries

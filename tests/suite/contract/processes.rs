@@ -1,5 +1,6 @@
 //! How the scripts in `ops/lib` start, find and end processes.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -45,11 +46,41 @@ fn a_pid_that_was_given_to_another_process_is_left_alone() {
     other.wait().expect("it is our child");
 }
 
+#[test]
+fn a_postgres_that_was_killed_and_not_reaped_does_not_run_and_is_waited_for_before_the_next_start() {
+    let folder = tempfile::Builder::new().prefix("hf-").tempdir().expect("a folder");
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o777)).expect("it is ours");
+    // What `pg_ctl` looks at; the process is one whose parent never takes note of its end.
+    let script = r#"source "$library/install.sh"; source "$library/postgres.sh"
+        as_postgres mkdir -m 700 "$folder/data"; as_postgres sh -c 'echo 15 >"$0/data/PG_VERSION"' "$folder"
+        as_postgres sh -c 'sleep 600 & echo $! >"$0/data/postmaster.pid"; exec sleep 600' "$folder" &
+        wait_until 10 as_postgres test -s "$folder/data/postmaster.pid"
+        pid="$(postgres_pid "$folder")"; holder="$(ps -o ppid= -p "$pid" | tr -d ' ')"
+        trap 'kill -KILL "$pid" "$holder" 2>/dev/null || true' EXIT
+        wait_until 10 grep -q sleep "/proc/$holder/comm"
+        postgres_runs "$folder" && echo runs
+        kill -KILL "$pid"; wait_until 10 process_gone "$pid"
+        process_reaped "$pid" || echo a zombie
+        as_postgres "$(postgres_bin)/pg_ctl" --pgdata "$folder/data" status >/dev/null && echo pg_ctl takes it for running
+        postgres_runs "$folder" || echo does not run
+        (sleep 1; kill "$holder") &
+        (postgres_start "$folder") 2>&1 | grep -o "PostgreSQL does not start" || true
+        process_reaped "$pid" && echo reaped
+        wait || true"#;
+    let output = run(&format!("folder={}; {script}", folder.path().display()));
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let wanted =
+        ["runs", "a zombie", "pg_ctl takes it for running", "does not run", "PostgreSQL does not start", "reaped"];
+    assert_eq!(said.lines().collect::<Vec<_>>(), wanted, "{}", String::from_utf8_lossy(&output.stderr));
+}
+
 /// Runs lines of bash with the functions of `ops/lib`.
 fn run(lines: &str) -> Output {
     let library = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../ops/lib");
     let library = library.display();
-    let script = format!("set -euo pipefail; source {library}/common.sh; source {library}/process.sh; {lines}");
+    let script = format!(
+        "set -euo pipefail; library={library}; source {library}/common.sh; source {library}/process.sh; {lines}"
+    );
     Command::new("bash").args(["-c", &script]).output().expect("bash can be run")
 }
 
