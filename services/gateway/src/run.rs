@@ -178,6 +178,7 @@ async fn start_agents(config: &GatewayConfig, gateway: GatewayId, process: &Proc
     let folder = config.agents_identity.as_deref().ok_or(Error::Missing { key: "agents-identity" })?;
     let identity = Identity::load(folder, "gateway-agents", AGENTS_ROLE)?;
     let name = format!("holdfast-gateway {gateway}");
+    let is_open = process.health.register("agents-door", None);
     let store = open_store(config.agents_database_url.as_ref(), "agents-database-url", &name)?;
     watch_store(&store, "agents-database", process);
     check_authority(&store, identity.authority).await?;
@@ -203,6 +204,7 @@ async fn start_agents(config: &GatewayConfig, gateway: GatewayId, process: &Proc
     let address = config.agents_listen;
     let listener = TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })?;
     agents::start(door, PgAgents::new(store, gateway), listener, wakes, rings, &process.tasks);
+    is_open.ok();
     tracing::info!(%gateway, %address, "the agents' door is open");
     Ok(())
 }

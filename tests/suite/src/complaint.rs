@@ -61,6 +61,13 @@ impl Complaint {
         self.says("ERROR holdfast_renderer::leader::streams: a stream is not ours ")
     }
 
+    /// Whether the relay or the audit service names a message of another hand in the event stream.
+    #[must_use]
+    pub fn is_of_foreign_event(&self) -> bool {
+        self.says("ERROR holdfast_renderer::leader::relay: the event stream holds what this database never wrote;")
+            || self.says(" WARN holdfast_audit::keeper: a message in the event stream is no event ")
+    }
+
     /// Whether a service says only that NATS did not let it publish on this subject.
     #[must_use]
     pub fn is_of_denied_publish(&self, subject: &str) -> bool {
@@ -180,6 +187,8 @@ mod tests {
             |line: &str| Complaint::new(Path::new("run/renderer.log"), &format!("2026-11-29T16:00:00.000000Z {line}"));
         let lost = of(" WARN holdfast_bus::connect: disconnected from NATS; sessions live on and events wait");
         assert!(lost.is_of_lost_nats() && !lost.is_of_absent_database() && !lost.is_of_foreign_stream());
+        let foreign = of(" WARN holdfast_audit::keeper: a message in the event stream is no event sequence=603");
+        assert!(foreign.is_of_foreign_event() && !lost.is_of_foreign_event());
         let denied = of(
             " WARN holdfast_bus::connect: NATS reports an error error=nats: Permissions Violation for Publish to \"holdfast.hint.host\"",
         );

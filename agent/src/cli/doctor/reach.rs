@@ -30,7 +30,7 @@ pub(super) async fn look(state: &Path, status: Option<&Status>, findings: &mut F
             return;
         }
         Err(error) => {
-            let remedy = "enrol it with a new token: holdfast-agent enrol --help";
+            let remedy = "enrol it with a token: holdfast-agent enrol --help; or name its folder by --state (in the lab: holdfast-lab hosts)";
             findings.unwell(NAME, Chain(&error).to_string(), remedy);
             return;
         }

@@ -47,6 +47,7 @@ pub(super) async fn start(config: &GatewayConfig, gateway: GatewayId, process: &
     let identity = Identity::load(config)?;
     // Postgres cuts application names at 63 bytes.
     let name = format!("holdfast-operators {gateway}");
+    let is_open = process.health.register("operators-door", None);
     let store = open_store(config.operators_database_url.as_ref(), "operators-database-url", &name)?;
     watch_store(&store, "operators-database", process);
     check_authority(&store, identity.authority).await?;
@@ -64,6 +65,7 @@ pub(super) async fn start(config: &GatewayConfig, gateway: GatewayId, process: &
     let listener = TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })?;
     let door = DoorConfig { gateway, tls, audit, bus: bus.link() };
     operators::start(door, store, listener, rings, wakes, &process.tasks);
+    is_open.ok();
     tracing::info!(%gateway, %address, "the operators' door is open");
     Ok(())
 }

@@ -12,7 +12,7 @@ use nix::sys::signal::Signal;
 
 use super::super::fleet::{AGENTS_PORTS, nobody_complained_but, proven, versions};
 use super::broker::{Account, delete_stream, hints, limit_stream, publish, purge_stream, stream_size};
-use super::watch::{TOUCHED, Watch, converges, sessions, settle_at, unfinished};
+use super::watch::{TOUCHED, Watch, converges, diagnosed, sessions, settle_at, unfinished};
 
 /// Longer than any turn by the clock takes: the renderer's 30 s, then a gateway's 30 s and a fifth.
 const BY_THE_CLOCK: Duration = Duration::from_secs(75);
@@ -31,6 +31,7 @@ fn hosts_enforce_and_converge_through_everything_that_happens_to_nats() {
     nats_is_frozen(&plane, &watch, Duration::from_secs(7));
     streams_are_deleted_while_edits_are_made(&plane, &watch, 5);
     a_stream_with_another_limit_is_refused_by_name_and_made_anew_has_every_event(&plane, &watch);
+    what_another_hand_did_to_a_stream_is_told_by_doctor_alone(&plane, &watch);
     rubbish_repeats_and_crowds_of_hints_change_nothing(&plane, &watch, 400, 20_000);
     nats_without_jetstream_is_not_ready(&plane, &watch);
     hints_are_lost_at_one_gateway_and_the_other_is_cut_off(&plane, &watch);
@@ -40,6 +41,7 @@ fn hosts_enforce_and_converge_through_everything_that_happens_to_nats() {
         complaint.is_of_slow_statement()
             || complaint.is_of_lost_nats()
             || complaint.is_of_foreign_stream()
+            || complaint.is_of_foreign_event()
             || complaint.is_of_no_hint()
             || complaint.is_of_denied_publish("holdfast.hint.host")
             || complaint.is_of_killed_gateway(AGENTS_PORTS[0])
@@ -77,6 +79,7 @@ fn nats_is_away_for_30_s_and_services_start_without_it(plane: &Plane, watch: &Wa
         watch.edit(plane);
     }
     converges(plane, BY_THE_CLOCK);
+    diagnosed(plane, &["hint bus"]);
     thread::sleep(OUTAGE.saturating_sub(away.elapsed()));
     let before = versions(plane);
     watch.edit(plane);
@@ -146,9 +149,25 @@ fn a_stream_with_another_limit_is_refused_by_name_and_made_anew_has_every_event(
     });
     converges(plane, AFTER_RETURN);
     assert_eq!(stream_size(plane, Account::Events), 10, "the others are gone from the stream");
+    diagnosed(plane, &["event stream"]);
     proven(plane);
     delete_stream(plane, Account::Events);
     plane.wait_ready("renderer", true);
+    plane.histories_agree();
+}
+
+/// A message of another hand among the events, and another hand's limit on hints: doctor names the one, then the other, and a person's delete mends each.
+fn what_another_hand_did_to_a_stream_is_told_by_doctor_alone(plane: &Plane, watch: &Watch) {
+    publish(plane, Account::Events, vec![("holdfast.event.kind.forged".to_owned(), Bytes::from("{}"))]);
+    watch.edit(plane);
+    diagnosed(plane, &["event stream"]);
+    delete_stream(plane, Account::Events);
+    limit_stream(plane, Account::Hints, 1_000);
+    diagnosed(plane, &["hint bus"]);
+    delete_stream(plane, Account::Hints);
+    diagnosed(plane, &[]);
+    watch.edit(plane);
+    converges(plane, BY_THE_CLOCK);
     plane.histories_agree();
 }
 

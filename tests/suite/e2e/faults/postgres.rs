@@ -12,7 +12,7 @@ use holdfast_suite::proxy::{Proxy, Way};
 use super::super::fleet::{AGENTS_PORTS, nobody_complained_but, versions};
 use super::super::packets::rules_of;
 use super::nats::{everything_is_proven, restarted};
-use super::watch::{TOUCHED, Watch, converges, is_rendered, sessions, settle_at};
+use super::watch::{TOUCHED, Watch, converges, diagnosed, is_rendered, sessions, settle_at};
 
 /// Longer than any turn by the clock takes.
 const BY_THE_CLOCK: Duration = Duration::from_secs(75);
@@ -71,6 +71,7 @@ pub(crate) fn postgres_is_away_and_services_start_without_it(plane: &Plane, watc
     for service in ["renderer", "gateway-agents-1", "gateway-agents-2", "gateway-operators"] {
         plane.wait_ready(service, false);
     }
+    diagnosed(plane, &["database"]);
     thread::sleep(span.saturating_sub(away.elapsed()));
     assert_eq!(rules_of(plane), held, "hosts hold what they had");
     database.start();
@@ -253,7 +254,7 @@ fn applied_until_cut(plane: &Plane, proxy: &Proxy, way: Way, name: &str) -> Outp
         let asked = applied(plane, name);
         assert!(!asked.status.success(), "a commit that is cut has no known end: {}", said(&asked));
         if !said(&asked).contains("database-unavailable") {
-            assert!(proxy.commits_cut() > cut, "no commit was cut");
+            assert!(proxy.commits_cut() > cut, "no commit was cut: {}", said(&asked));
             proxy.set(Way::Open);
             return asked;
         }

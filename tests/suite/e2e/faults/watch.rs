@@ -17,6 +17,8 @@ use serde_json::Value;
 use super::super::fleet::AGENTS_PORTS;
 use super::super::packets::{PACKETS, attempts, beacons, tcp, try_beacons, udp, whole};
 
+/// How soon `holdfast doctor` tells what is wrong and what is right again: the renderer looks each five seconds, and what it says is good for one.
+const DIAGNOSED: Duration = Duration::from_secs(20);
 /// The hosts that edits touch.
 pub(crate) const TOUCHED: [&str; 4] = ["api-1", "api-2", "jobs-1", "cache-1"];
 /// Who has the permission, in turn.
@@ -240,6 +242,18 @@ pub(crate) fn settle_at(plane: &Plane, port: u16, hosts: &[&str]) {
 pub(crate) fn unfinished(plane: &Plane) -> u64 {
     let count = plane.database().sql("SELECT count(*) FROM operations WHERE finished_at IS NULL");
     count.trim().parse().expect("a number")
+}
+
+/// `holdfast doctor` finds this in trouble and nothing else; with nothing, nothing is.
+pub(crate) fn diagnosed(plane: &Plane, wanted: &[&str]) {
+    wait_for(&format!("doctor finds {wanted:?} in trouble, and nothing else"), DIAGNOSED, || {
+        let output = plane.holdfast(&["doctor", "-o", "json"]);
+        let Ok(found) = serde_json::from_slice::<Value>(&output.stdout) else { return false };
+        let checks = found["checks"].as_array().cloned().unwrap_or_default();
+        let named: Vec<&Value> =
+            checks.iter().filter(|check| check["state"] == "trouble").map(|check| &check["name"]).collect();
+        !checks.is_empty() && named == wanted
+    });
 }
 
 #[cfg(test)]
