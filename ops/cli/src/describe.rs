@@ -25,6 +25,13 @@ pub(crate) fn host_text(host: &HostView, policy: &HostPolicyView, wide: bool, no
         format!("Policy:       {}", proven(host)),
         format!("Governed by:  {governed}"),
     ];
+    if policy.is_too_large() {
+        let (bytes, bytes_max) = (policy.body_bytes, policy.body_bytes_max);
+        lines.insert(
+            4,
+            format!("              TOO LARGE: {bytes} bytes, and {bytes_max} may travel; the host keeps what it has until there is less"),
+        );
+    }
     lines.extend(direction(policy, Direction::Ingress, policy.ingress_isolated, wide));
     lines.extend(direction(policy, Direction::Egress, policy.egress_isolated, wide));
     lines.extend([
@@ -136,4 +143,39 @@ fn component_lines(component: &ComponentView, wide: bool, now: OffsetDateTime) -
         lines.push(format!("  snapshot:  last sent at {}", or_dash(component.last_snapshot_sent_at.as_ref())));
     }
     lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_policy_of_ten_times_what_may_travel_is_told_with_both_numbers() {
+        let host: HostView = serde_json::from_value(json!({
+            "id": "ho_00000000-0000-0000-0000-000000000001", "namespace": "booking", "name": "db-1", "labels": {}, "addresses": [],
+            "ports": [], "mode": "enforced", "state": "progressing", "sync": "PENDING", "enrolled_at": "2026-01-01T00:00:00Z",
+            "last_seen_at": null, "session": null, "components": [],
+        }))
+        .unwrap();
+        let told = |bytes: u64| {
+            let policy = HostPolicyView {
+                host: host.id.clone(),
+                name: "booking/db-1".to_owned(),
+                revision: 1,
+                policies: Vec::new(),
+                mode: holdfast_model::policy::Mode::Enforced,
+                ingress_isolated: false,
+                egress_isolated: false,
+                rules: Vec::new(),
+                body_bytes: bytes,
+                body_bytes_max: 33_554_432,
+            };
+            host_text(&host, &policy, false, OffsetDateTime::UNIX_EPOCH)
+        };
+        let text = told(335_544_320);
+        let line = text.lines().nth(4).unwrap();
+        assert!(line.contains("TOO LARGE: 335544320 bytes, and 33554432 may travel"), "{text}");
+        assert!(!told(33_554_432).contains("TOO LARGE"));
+    }
 }

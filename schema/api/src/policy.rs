@@ -148,6 +148,25 @@ pub struct HostPolicyView {
     pub egress_isolated: bool,
     /// Its rules, those toward the host first, in the order in which they decide.
     pub rules: Vec<RuleView>,
+    /// How many bytes it has on its way to the host.
+    #[serde(default)]
+    pub body_bytes: u64,
+    /// How many may travel: a policy with more stays where it is, and the host keeps what it has.
+    #[serde(default = "no_limit")]
+    pub body_bytes_max: u64,
+}
+
+impl HostPolicyView {
+    /// Whether it has more bytes than may travel, so that no gateway sends it.
+    #[must_use]
+    pub const fn is_too_large(&self) -> bool {
+        self.body_bytes > self.body_bytes_max
+    }
+}
+
+/// What a door says that does not know of a limit.
+const fn no_limit() -> u64 {
+    u64::MAX
 }
 
 /// What a change would do to one host.

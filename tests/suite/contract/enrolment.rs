@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use holdfast_identity::https::{Client, Request};
-use holdfast_identity::tls::client::{AgentProtocol, agent};
+use holdfast_identity::tls::client::{AgentProtocol, agent, https};
 use holdfast_identity::tls::install_crypto_provider;
 use holdfast_identity::{Credential, LeafKey, TrustRoots, files};
 use hyper::Method;
@@ -55,6 +55,16 @@ async fn renewed(plane: &ControlPlane, identity: &Path) -> (u16, Value) {
     (response.status.as_u16(), serde_json::from_slice(&response.body).expect("JSON"))
 }
 
+/// What the API says of a host's policy.
+async fn policy_of(plane: &ControlPlane, host: &str) -> Value {
+    let roots = TrustRoots::load(&plane.keys("public").join("ca.pem")).expect("init made it");
+    let client = Client::new(https(&roots).expect("a configuration"));
+    let request = Request::new(Method::GET, format!("{}/v1/hosts/{host}/policy", plane.api()));
+    let request = request.bearer(plane.admin()).expect("a header");
+    let response = client.request(request).await.expect("the API answers");
+    serde_json::from_slice(&response.body).expect("JSON")
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_agent_killed_while_the_renderer_is_held_still_is_enrolled_by_the_same_command_as_one_host() {
     install_crypto_provider();
@@ -84,6 +94,10 @@ async fn an_agent_killed_while_the_renderer_is_held_still_is_enrolled_by_the_sam
     let listed = plane.holdfast(&["get", "hosts", "-o", "json"]);
     let listed: Value = serde_json::from_slice(&listed.stdout).unwrap_or_else(|error| panic!("{error}: {listed:?}"));
     assert_eq!(listed["items"][0]["id"], told["host_id"], "{listed}");
+    let policy = policy_of(&plane, "late").await;
+    let limit = u64::try_from(holdfast_wire::limits::BODY_BYTES_MAX).expect("it fits");
+    assert_eq!(policy["body_bytes_max"], limit, "{policy}");
+    assert!(policy["body_bytes"].as_u64().is_some_and(|bytes| bytes > 0 && bytes < limit), "{policy}");
     let (status, renewal) = renewed(&plane, &identity).await;
     assert_eq!(status, 200, "{renewal}");
     assert!(!identity.join("pending.json").exists());

@@ -11,7 +11,7 @@ use holdfast_api::problem::{Problem, ProblemType};
 use holdfast_api::status::{
     ComponentView, ConditionView, HostView, OutcomeView, PortView, SessionView, StampView, Sync,
 };
-use holdfast_model::artifact::assemble;
+use holdfast_model::artifact::{assemble, encode};
 use holdfast_model::desired::{Component, Stamp};
 use holdfast_model::digest::Digest;
 use holdfast_model::ids::HostId;
@@ -21,6 +21,7 @@ use holdfast_model::policy::protocol;
 use holdfast_model::status::State as HostState;
 use holdfast_render::{Index, render_host};
 use holdfast_store::status::{ComponentStatus, SessionStatus};
+use holdfast_wire::limits::BODY_BYTES_MAX;
 use serde::Deserialize;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -289,8 +290,11 @@ pub(crate) async fn policy(
     let host = find_one(&snapshot, &caller, &host)?.clone();
     let base = std::sync::Arc::clone(&snapshot);
     // The renderer's own code, on this intent: what the host is to hold, rendered or not yet.
-    let body = door.compute(move || render_host(&Index::new(&base.intent), host.id)).await?;
-    let body = body.unwrap_or_default();
+    let rendered = door.compute(move || {
+        let body = render_host(&Index::new(&base.intent), host.id).unwrap_or_default();
+        (encode(&body).len(), body)
+    });
+    let (bytes, body) = rendered.await?;
     let names = Names::of(&snapshot, &caller);
     let mut rules = rules_of_body(&body);
     rules.iter_mut().for_each(|rule| names.name_rule(rule));
@@ -303,6 +307,8 @@ pub(crate) async fn policy(
         ingress_isolated: body.ingress.isolated,
         egress_isolated: body.egress.isolated,
         rules,
+        body_bytes: u64::try_from(bytes).unwrap_or(u64::MAX),
+        body_bytes_max: u64::try_from(BODY_BYTES_MAX).unwrap_or(u64::MAX),
     }))
 }
 
