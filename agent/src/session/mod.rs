@@ -43,7 +43,7 @@ use components::Components;
 use gateways::Gateways;
 use keys::HostKeys;
 
-pub use status::{Link, SessionStatus};
+pub use status::{Link, RefusedUpdate, SessionStatus};
 
 /// How long a TCP connection may take to come about.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);

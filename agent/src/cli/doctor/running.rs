@@ -3,6 +3,8 @@
 use std::path::Path;
 
 use holdfast_model::condition::Holds;
+use holdfast_model::desired::Component;
+use holdfast_model::numbers::Version;
 use holdfast_model::statement::OutcomeKind;
 use holdfast_runtime::Chain;
 use holdfast_wire::code::RefusalCode;
@@ -10,7 +12,7 @@ use holdfast_wire::code::RefusalCode;
 use super::Findings;
 use crate::local::{self, Answer, Question};
 use crate::service::{LastOutcome, LedgerState, PolicyStatus, Status};
-use crate::session::{Link, SessionStatus};
+use crate::session::{Link, RefusedUpdate, SessionStatus};
 
 /// Asks the agent; what it is, if it answers.
 pub(super) fn look(state: &Path, findings: &mut Findings) -> Option<Status> {
@@ -19,8 +21,13 @@ pub(super) fn look(state: &Path, findings: &mut Findings) -> Option<Status> {
         Ok(Answer::Status(status)) => {
             policy(status.pid, &status.policy, findings);
             ledger(&status.policy.ledger, findings);
-            if let Some(last) = &status.policy.last_outcome {
-                update(last, findings);
+            let applied = status.policy.applied.map(|stamp| stamp.version);
+            let refused = status.session.as_ref().and_then(|told| told.last_refused.as_ref());
+            match refused
+                .filter(|refused| refused.component == Component::Policy && Some(refused.wanted.version) > applied)
+            {
+                Some(refused) => untaken(refused, applied, findings),
+                None => status.policy.last_outcome.iter().for_each(|last| update(last, findings)),
             }
             if let Some(told) = &status.session {
                 session(told, findings);
@@ -93,6 +100,15 @@ fn update(last: &LastOutcome, findings: &mut Findings) {
     findings.unwell(NAME, format!("version {version} failed{why}; {kept}"), remedy);
 }
 
+/// A newer policy that was refused before anything was tried, and nothing as new was taken since.
+fn untaken(refused: &RefusedUpdate, applied: Option<Version>, findings: &mut Findings) {
+    let (version, gateway, reason) = (refused.wanted.version, &refused.gateway, refused.reason);
+    let kept = applied.map_or_else(|| "nothing".to_owned(), |version| format!("version {version}"));
+    let detail = format!("version {version} of {gateway} was refused as it came: {reason}; {kept} is in force");
+    let remedy = "that gateway, or what it reads, is not what it should be: tell the plane's operators; another gateway's is taken at once";
+    findings.unwell("last update", detail, remedy);
+}
+
 fn session(told: &SessionStatus, findings: &mut Findings) {
     const NAME: &str = "session";
     const NOBODY: &str = "see the gateways below; what is enforced stays meanwhile";
@@ -153,7 +169,7 @@ mod tests {
     use holdfast_model::desired::Stamp;
     use holdfast_model::digest::Digest;
     use holdfast_model::ids::{AuthorityId, HostId};
-    use holdfast_model::numbers::{AuthorityEpoch, SessionEpoch, Version};
+    use holdfast_model::numbers::{AuthorityEpoch, SessionEpoch};
     use holdfast_model::policy::Mode;
     use holdfast_model::statement::Authority;
     use uuid::Uuid;
@@ -236,6 +252,15 @@ mod tests {
         assert!(!failed.ok);
         last.applied = None;
         assert!(seen(|findings| update(&last, findings)).detail.ends_with("nothing of ours is in force"));
+
+        let refused = RefusedUpdate {
+            gateway: "g:1".to_owned(),
+            component: Component::Policy,
+            wanted: stamp(4),
+            reason: Reason::BadSignature,
+        };
+        let untaken = seen(|findings| super::untaken(&refused, Version::from_raw(2), findings));
+        assert_eq!(untaken.detail, "version 4 of g:1 was refused as it came: bad_signature; version 2 is in force");
     }
 
     #[test]
