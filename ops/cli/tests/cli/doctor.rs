@@ -198,7 +198,7 @@ async fn a_token_of_one_namespace_is_told_how_the_plane_is_and_nothing_of_its_pr
     soon_well(&plane, &settings).await;
     // A fault has words of its own, and what to do.
     plane.renderer_says(Some("subjects = [strange.one]"), None).await;
-    let words = ["the test", "strange.one", "events behind", "1/", "gateway for agents"];
+    let words = ["the test", "strange.one", "events behind", "event 1/", "gateway for agents"];
     let deadline = Instant::now() + DEADLINE;
     loop {
         let ran = plane.run_with(&settings, &["doctor", "-o", "json"]).await;
