@@ -1,6 +1,7 @@
 //! The audit log through the operators' door, and proofs of copies.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use axum::Router;
 use axum::extract::RawQuery;
@@ -118,13 +119,21 @@ pub(crate) const EVERYTHING: u64 = 1 << 40;
 
 /// The same, reading the event stream or not, and this far in it.
 pub(crate) async fn serve_with(log: String, reading: bool, seq: u64) -> AuditDoor {
+    serve_counting(log, reading, seq, Arc::default()).await
+}
+
+/// The same, and how often it is asked how it is.
+pub(crate) async fn serve_counting(log: String, reading: bool, seq: u64, asked: Arc<AtomicU64>) -> AuditDoor {
     let head = log.lines().count();
     let status = format!(
         r#"{{"head":{{"n":{head},"hash":"00"}},"place":{{"authority_epoch":1,"seq":{seq}}},"missing":null,"reading":{reading}}}"#
     );
+    let told = async move || {
+        asked.fetch_add(1, Ordering::Relaxed);
+        status
+    };
     let entries = move |RawQuery(_): RawQuery| async move { ([("content-type", "application/x-ndjson")], log) };
-    let router =
-        Router::new().route("/v1/audit/entries", get(entries)).route("/v1/audit/status", get(async move || status));
+    let router = Router::new().route("/v1/audit/entries", get(entries)).route("/v1/audit/status", get(told));
     serve_router(router).await
 }
 

@@ -1,6 +1,8 @@
 //! `doctor`: all well once, and each thing that can be seen from here failing once, alone, with what to do.
 
 use std::os::unix::fs::PermissionsExt as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use holdfast_gateway::operators::AuditDoor;
@@ -9,7 +11,7 @@ use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::time::Instant;
 
-use crate::audit::{EVERYTHING, serve, serve_with};
+use crate::audit::{EVERYTHING, serve, serve_counting, serve_with};
 use crate::plane::{Plane, Ran};
 
 /// How long it may take until what happened is seen: what the door saw is good for a second, the database is given up after some.
@@ -186,6 +188,22 @@ async fn a_token_that_is_good_no_longer_is_told_apart_from_everything_else() {
     let found = ask(&plane, &[("HOLDFAST_TOKEN", secret)]).await;
     only(&found, "token", "api-token create");
     only(&found, "token", "another fleet");
+}
+
+#[tokio::test]
+async fn a_crowd_that_asks_how_the_plane_is_costs_one_look_a_second() {
+    const CROWD: usize = 16;
+    let asked = Arc::new(AtomicU64::new(0));
+    let plane = mk_plane(Some(serve_counting(String::new(), true, EVERYTHING, Arc::clone(&asked)).await)).await;
+    let begun = Instant::now();
+    let crowd: Vec<_> = (0..CROWD).map(|_| plane.running(&["doctor", "-o", "json"])).collect();
+    for one in crowd {
+        assert_eq!(in_state(&one.await.expect("it ends"), "trouble"), []);
+    }
+    // One for each second that was begun, and the first.
+    let looks_max = begun.elapsed().as_secs() + 2;
+    let looks = asked.load(Ordering::Relaxed);
+    assert!((1..=looks_max).contains(&looks), "{looks} looks, at most {looks_max}");
 }
 
 #[tokio::test]
