@@ -16,6 +16,7 @@ use holdfast_api::problem::Problem;
 use holdfast_identity::https;
 use holdfast_model::numbers::{AuthorityEpoch, EventSeq};
 use holdfast_runtime::Chain;
+use holdfast_store::Error as StoreError;
 use holdfast_store::plane::{EventPlace, PlaneFacts};
 use hyper::{Method, StatusCode};
 use serde::Deserialize;
@@ -62,11 +63,16 @@ pub(crate) struct PlaneLook(Mutex<Option<(Instant, Look)>>);
 
 /// What was seen.
 #[derive(Clone, Debug)]
-struct Look {
-    /// Why the database is not in the form of this build, if it is not.
-    schema_fault: Option<String>,
-    facts: PlaneFacts,
-    audit: AuditSeen,
+enum Look {
+    /// The database is not in the form of this build, and why: nothing of it can be read.
+    Unmigrated(String),
+    /// What the database knows, and the audit service.
+    Seen {
+        /// Of processes, leases and events.
+        facts: Box<PlaneFacts>,
+        /// Of the audit log.
+        audit: AuditSeen,
+    },
 }
 
 /// What was seen of the audit service.
@@ -104,6 +110,13 @@ impl PlaneLook {
 }
 
 async fn look(door: &Door) -> Result<Look, Refusal> {
+    match door.store.check_migrated().await {
+        Ok(()) => {}
+        Err(error @ (StoreError::Unmigrated { .. } | StoreError::ForeignMigration { .. })) => {
+            return Ok(Look::Unmigrated(Chain(&error).to_string()));
+        }
+        Err(error) => return Err(error.into()),
+    }
     let audit = match &door.audit {
         None => AuditSeen::NotTold,
         Some(audit) => ask(audit).await.map_or_else(AuditSeen::Away, AuditSeen::Says),
@@ -112,9 +125,7 @@ async fn look(door: &Door) -> Result<Look, Refusal> {
         AuditSeen::Says(AuditHealth { place: Some(place), .. }) => Some(event_place(*place)),
         AuditSeen::Says(_) | AuditSeen::NotTold | AuditSeen::Away(_) => None,
     };
-    let facts = door.store.plane_facts(audited).await?;
-    let schema_fault = door.store.check_migrated().await.err().map(|error| Chain(&error).to_string());
-    Ok(Look { schema_fault, facts, audit })
+    Ok(Look::Seen { facts: Box::new(door.store.plane_facts(audited).await?), audit })
 }
 
 fn event_place(place: Place) -> EventPlace {

@@ -27,13 +27,25 @@ const LOOK_AGAIN: &str = "look again in some seconds";
 
 /// Every check, in the order in which they depend on each other.
 pub(super) fn judge(look: &Look, link: Link) -> Vec<PlaneCheck> {
-    let facts = &look.facts;
-    let renderer = renderer(facts);
-    let hint_bus = hint_bus(facts, link);
-    let event_order = event_order(facts);
-    let event_stream = event_stream(facts, link);
-    let audit = audit(&look.audit, facts, event_stream.state == CheckState::Ok);
-    vec![database(look), hint_bus, renderer, event_order, event_stream, gateways(&facts.gateways), audit]
+    const DATABASE: &str = "database";
+    let (facts, audit) = match look {
+        Look::Unmigrated(fault) => {
+            let remedy = "run `holdfast-renderer migrate` of the newest build, then start the services again; nothing else was looked at";
+            return vec![unwell(DATABASE, fault, remedy)];
+        }
+        Look::Seen { facts, audit } => (facts, audit),
+    };
+    let stream = event_stream(facts, link);
+    let log = audit_log(audit, facts, stream.state == CheckState::Ok);
+    vec![
+        well(DATABASE, "answers, and has every migration step of this build"),
+        hint_bus(facts, link),
+        renderer(facts),
+        event_order(facts),
+        stream,
+        gateways(&facts.gateways),
+        log,
+    ]
 }
 
 fn check(name: &str, state: CheckState, detail: impl Into<String>, remedy: Option<&str>) -> PlaneCheck {
@@ -56,17 +68,6 @@ fn watch(name: &str, detail: impl Into<String>, remedy: &str) -> PlaneCheck {
 
 fn unwell(name: &str, detail: impl Into<String>, remedy: &str) -> PlaneCheck {
     check(name, CheckState::Trouble, detail, Some(remedy))
-}
-
-fn database(look: &Look) -> PlaneCheck {
-    const NAME: &str = "database";
-    match &look.schema_fault {
-        None => well(NAME, "answers, and has every migration step of this build"),
-        Some(fault) => {
-            let remedy = "run `holdfast-renderer migrate` of the newest build, then start the services again";
-            unwell(NAME, fault, remedy)
-        }
-    }
 }
 
 fn hint_bus(facts: &PlaneFacts, link: Link) -> PlaneCheck {
@@ -180,7 +181,7 @@ fn gateways(leases: &[LeaseFacts]) -> PlaneCheck {
     watch(NAME, format!("{detail}; {overdue} overdue"), remedy)
 }
 
-fn audit(seen: &AuditSeen, facts: &PlaneFacts, stream_is_well: bool) -> PlaneCheck {
+fn audit_log(seen: &AuditSeen, facts: &PlaneFacts, stream_is_well: bool) -> PlaneCheck {
     const NAME: &str = "audit log";
     let health = match seen {
         AuditSeen::NotTold => {

@@ -12,7 +12,13 @@ fn mk_lease(seconds: u64) -> LeaseFacts {
     LeaseFacts { holder: "renderer 127.0.0.1:7090 42".to_owned(), renewed_ago: Duration::from_secs(seconds) }
 }
 
-fn mk_look() -> Look {
+/// A plane in which all is well.
+struct Plane {
+    facts: PlaneFacts,
+    audit: AuditSeen,
+}
+
+fn mk_plane() -> Plane {
     let last_event = (AuthorityEpoch::from_raw(1), EventSeq::from_raw(50));
     let facts = PlaneFacts {
         renderer: Some(mk_lease(3)),
@@ -25,7 +31,7 @@ fn mk_look() -> Look {
     };
     let place = Some(Place { authority_epoch: 1, seq: 50 });
     let audit = AuditSeen::Says(AuditHealth { place, missing: None, reading: true });
-    Look { schema_fault: None, facts, audit }
+    Plane { facts, audit }
 }
 
 fn old(seconds: u64) -> WaitingEvents {
@@ -44,9 +50,10 @@ fn seen(look: &Look, link: Link) -> (Vec<String>, Vec<String>) {
 
 /// One change of a plane in which all is well: what of it is in trouble, what is to be watched.
 #[track_caller]
-fn shows(change: impl FnOnce(&mut Look, &mut Link), trouble: &[&str], watched: &[&str]) {
-    let (mut look, mut link) = (mk_look(), UP);
-    change(&mut look, &mut link);
+fn shows(change: impl FnOnce(&mut Plane, &mut Link), trouble: &[&str], watched: &[&str]) {
+    let (mut plane, mut link) = (mk_plane(), UP);
+    change(&mut plane, &mut link);
+    let look = Look::Seen { facts: Box::new(plane.facts), audit: plane.audit };
     let wanted = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
     assert_eq!(seen(&look, link), (wanted(trouble), wanted(watched)));
 }
@@ -54,24 +61,24 @@ fn shows(change: impl FnOnce(&mut Look, &mut Link), trouble: &[&str], watched: &
 #[test]
 fn each_part_that_is_away_is_in_trouble_alone_and_what_waits_for_it_is_to_be_watched() {
     shows(|_, _| {}, &[], &[]);
-    shows(|look, _| look.schema_fault = Some("old".to_owned()), &["database"], &[]);
+    assert_eq!(seen(&Look::Unmigrated("old".to_owned()), UP), (vec!["database".to_owned()], vec![]));
     shows(|look, _| look.facts.gateways.clear(), &["agents' doors"], &[]);
     shows(|look, _| look.audit = AuditSeen::NotTold, &["audit log"], &[]);
     shows(|look, _| look.audit = AuditSeen::Away("refused".to_owned()), &["audit log"], &[]);
     shows(|look, _| look.facts.bus.hint_fault = Some("subjects".to_owned()), &["hint bus"], &[]);
-    let renderer_ends = |look: &mut Look, _: &mut Link| {
+    let renderer_ends = |look: &mut Plane, _: &mut Link| {
         look.facts.renderer = None;
         look.facts.bus = BusReport::default();
         look.facts.unrelayed = None;
         look.facts.unnumbered = old(600);
     };
     shows(renderer_ends, &["renderer"], &["event order", "event stream"]);
-    let relay_stops = |look: &mut Look, _: &mut Link| {
+    let relay_stops = |look: &mut Plane, _: &mut Link| {
         look.facts.bus.event_fault = Some("another hand's".to_owned());
         look.facts.unrelayed = Some(old(600));
     };
     shows(relay_stops, &["event stream"], &[]);
-    let bus_ends = |look: &mut Look, link: &mut Link| {
+    let bus_ends = |look: &mut Plane, link: &mut Link| {
         link.up = false;
         look.facts.bus.hint_fault = Some("no answer".to_owned());
         look.facts.bus.event_fault = Some("no answer".to_owned());
@@ -100,7 +107,7 @@ fn what_waits_is_judged_by_its_age_whatever_its_number() {
 fn a_lease_that_is_overdue_is_to_be_watched_and_its_age_is_told() {
     shows(|look, _| look.facts.renderer = Some(mk_lease(13)), &[], &["renderer"]);
     shows(|look, _| look.facts.gateways[1] = mk_lease(13), &[], &["agents' doors"]);
-    let check = renderer(&mk_look().facts);
+    let check = renderer(&mk_plane().facts);
     let detail = check.detail.as_deref();
     assert_eq!(detail, Some("renderer 127.0.0.1:7090 42 holds the lease, renewed 3 s ago"));
     assert!(
@@ -114,7 +121,7 @@ fn an_audit_log_that_misses_or_does_not_read_is_in_trouble_unless_the_stream_is(
     let missing = Some(Place { authority_epoch: 1, seq: 7 });
     shows(|look, _| look.audit = health(missing, true), &["audit log"], &[]);
     shows(|look, _| look.audit = health(None, false), &["audit log"], &[]);
-    let both = |look: &mut Look, _: &mut Link| {
+    let both = |look: &mut Plane, _: &mut Link| {
         look.audit = health(missing, true);
         look.facts.bus.event_fault = Some("another hand's".to_owned());
     };
