@@ -6,6 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use holdfast_suite::complaint::Complaint;
 use holdfast_suite::plane::{Plane, Recipe, wait_for};
 use holdfast_suite::proxy::{Proxy, Way};
 use nix::sys::signal::Signal;
@@ -37,17 +38,19 @@ fn hosts_enforce_and_converge_through_everything_that_happens_to_nats() {
     hints_are_lost_at_one_gateway_and_the_other_is_cut_off(&plane, &watch);
     watch.end(&plane);
     everything_is_proven(&plane);
-    nobody_complained_but(&plane, |complaint| {
-        complaint.is_of_slow_statement()
-            || complaint.is_of_lost_nats()
-            || complaint.is_of_foreign_stream()
-            || complaint.is_of_foreign_event()
-            || complaint.is_of_no_hint()
-            || complaint.is_of_denied_publish("holdfast.hint.host")
-            || complaint.is_of_killed_gateway(AGENTS_PORTS[0])
-            || complaint.is_of_killed_gateway(AGENTS_PORTS[1])
-    });
+    nobody_complained_but(&plane, is_of_nats);
     plane.wipe();
+}
+
+/// What the faults of NATS provoke.
+pub(crate) fn is_of_nats(complaint: &Complaint) -> bool {
+    complaint.is_of_slow_statement()
+        || complaint.is_of_lost_nats()
+        || complaint.is_of_foreign_stream()
+        || complaint.is_of_foreign_event()
+        || complaint.is_of_no_hint()
+        || complaint.is_of_denied_publish("holdfast.hint.host")
+        || AGENTS_PORTS.iter().any(|port| complaint.is_of_killed_gateway(*port))
 }
 
 /// Every history has every event once, every operation has its end.

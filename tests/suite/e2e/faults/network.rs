@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use holdfast_suite::complaint::Complaint;
 use holdfast_suite::plane::{Plane, wait_for};
 
 use nix::sys::signal::Signal;
@@ -38,13 +39,16 @@ fn hosts_enforce_and_converge_while_gateways_are_cut_off_agents_stall_and_proces
     a_gateway_is_cut_off_by_the_network(&plane, &watch);
     watch.end(&plane);
     everything_is_proven(&plane);
-    nobody_complained_but(&plane, |complaint| {
-        complaint.is_of_slow_statement()
-            || complaint.is_of_lost_nats()
-            || complaint.is_of_absent_database()
-            || AGENTS_PORTS.iter().any(|port| complaint.is_of_lost_gateway(*port))
-    });
+    nobody_complained_but(&plane, is_of_network);
     plane.wipe();
+}
+
+/// What the faults of the network and of single processes provoke.
+pub(crate) fn is_of_network(complaint: &Complaint) -> bool {
+    complaint.is_of_slow_statement()
+        || complaint.is_of_lost_nats()
+        || complaint.is_of_absent_database()
+        || AGENTS_PORTS.iter().any(|port| complaint.is_of_lost_gateway(*port))
 }
 
 /// P3: one of twelve stalls, twenty edits go to the others as if it did not.

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use holdfast_suite::complaint::Complaint;
 use holdfast_suite::plane::{Plane, wait_for};
 use holdfast_suite::proxy::{Proxy, Way};
 
@@ -37,12 +38,15 @@ fn hosts_enforce_and_converge_through_everything_that_happens_to_postgres() {
     the_way_of_a_gateway_to_postgres_is_bad(&plane, &watch, Duration::from_secs(10));
     watch.end(&plane);
     everything_is_proven(&plane);
-    nobody_complained_but(&plane, |complaint| {
-        complaint.is_of_slow_statement()
-            || complaint.is_of_absent_database()
-            || AGENTS_PORTS.iter().any(|port| complaint.is_of_killed_gateway(*port))
-    });
+    nobody_complained_but(&plane, is_of_postgres);
     plane.wipe();
+}
+
+/// What the faults of Postgres provoke.
+pub(crate) fn is_of_postgres(complaint: &Complaint) -> bool {
+    complaint.is_of_slow_statement()
+        || complaint.is_of_absent_database()
+        || AGENTS_PORTS.iter().any(|port| complaint.is_of_killed_gateway(*port))
 }
 
 /// The 30 s, F21, P20: every service but one gateway starts while it is away; agents keep what they have, and nothing is sent to them after it.
