@@ -35,6 +35,11 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 const DEADLINE: Duration = Duration::from_secs(60);
+
+/// Between two looks at what has no event to wait for, so that those who are waited for have the processor.
+async fn look_again() {
+    tokio::time::sleep(Duration::from_millis(10)).await;
+}
 const OPERATOR: Actor = Actor::Operator(ApiTokenId::new(Uuid::from_u128(77)));
 
 #[tokio::test]
@@ -62,7 +67,7 @@ async fn an_enrolled_host_gets_a_certificate_and_signed_states_and_an_edit_moves
     // What was hinted before somebody listened is lost, which is what hints are.
     plane.listened().await;
     plane.apply(vec![mk_mode("db-1", Mode::Simulation)]).await;
-    assert_eq!(plane.hinted(db).await, 3);
+    plane.hinted(db, 3).await;
     plane.stop().await;
 }
 
@@ -101,7 +106,7 @@ async fn events_wait_for_an_absent_broker_and_a_deleted_stream_is_written_again(
         plane.means.wakes.all();
         let made = async {
             while plane.means.bus.check_hints().await.is_err() {
-                tokio::task::yield_now().await
+                look_again().await
             }
         };
         timeout(DEADLINE, made).await.expect("the stream of hints is made again");
@@ -160,7 +165,7 @@ async fn a_server_that_stores_no_event_is_named_in_its_own_words_and_events_wait
         loop {
             match words() {
                 Some(words) => return words,
-                None => tokio::task::yield_now().await,
+                None => look_again().await,
             }
         }
     };
@@ -187,7 +192,7 @@ async fn a_message_of_another_hand_stops_the_relay_loudly_and_a_stream_made_anew
     plane.rendered(&[db], |states| version(states, db) == 2).await;
     let noticed = async {
         while !plane.means.wakes.foreign.load(Ordering::Relaxed) {
-            tokio::task::yield_now().await
+            look_again().await
         }
     };
     timeout(DEADLINE, noticed).await.expect("it is noticed");
@@ -258,7 +263,7 @@ impl Plane {
                 if matches!(parts.as_slice(), [hints, events, whole] if wanted(hints, events, whole)) {
                     return;
                 }
-                tokio::task::yield_now().await;
+                look_again().await;
             }
         };
         let heard = timeout(DEADLINE, heard).await;
@@ -376,7 +381,7 @@ impl Plane {
                         key.credential(&chain).expect("the chain fits the key");
                         return;
                     }
-                    Some((_, _, RequestAnswer::Waiting)) | None => tokio::task::yield_now().await,
+                    Some((_, _, RequestAnswer::Waiting)) | None => look_again().await,
                     Some((_, _, other)) => panic!("{other:?}"),
                 }
             }
@@ -392,7 +397,7 @@ impl Plane {
                 if enough(&states) {
                     return states;
                 }
-                tokio::task::yield_now().await;
+                look_again().await;
             }
         };
         timeout(DEADLINE, rendered).await.expect("rendered in time")
@@ -400,7 +405,11 @@ impl Plane {
 
     async fn rendered_all(&self) {
         let latest = self.operators.latest_revision().await.expect("reads");
-        let rendered = async { while self.operators.rendered_revision().await.expect("reads") < latest {} };
+        let rendered = async {
+            while self.operators.rendered_revision().await.expect("reads") < latest {
+                look_again().await;
+            }
+        };
         timeout(DEADLINE, rendered).await.expect("rendered in time");
     }
 
@@ -410,15 +419,17 @@ impl Plane {
         timeout(DEADLINE, listened).await.expect("listened in time");
     }
 
-    /// Waits for a hint that names the host's policy; says its version.
-    async fn hinted(&mut self, host: HostId) -> u64 {
+    /// Waits for a hint that names this version of the host's policy; earlier ones may still be on their way.
+    async fn hinted(&mut self, host: HostId, wanted: u64) {
         let hinted = async {
             loop {
                 match self.wakes.recv().await.expect("the listener lives") {
                     Wake::Hint(Hint::Host(hint)) => {
                         let named = |(named, component, _): &&_| *named == host && *component == Component::Policy;
-                        if let Some((_, _, version)) = hint.states.iter().find(named) {
-                            return version.raw();
+                        let version = hint.states.iter().find(named).map(|(_, _, version)| version.raw());
+                        assert!(version <= Some(wanted), "{version:?} is later than {wanted}");
+                        if version == Some(wanted) {
+                            return;
                         }
                     }
                     Wake::Hint(_) | Wake::Lapsed => {}
@@ -439,7 +450,7 @@ impl Plane {
         let held = async || raw.get_stream(EVENTS_STREAM).await.map_or(0, |stream| stream.cached_info().state.messages);
         let whole = async {
             while held().await < numbered {
-                tokio::task::yield_now().await
+                look_again().await
             }
         };
         timeout(DEADLINE, whole).await.expect("the stream has every event again");
@@ -455,7 +466,7 @@ impl Plane {
                 if self.health.borrow().head.n == events && numbered == events {
                     return;
                 }
-                tokio::task::yield_now().await;
+                look_again().await;
             }
         };
         timeout(DEADLINE, audited).await.expect("logged in time");
