@@ -147,8 +147,12 @@ fn put_in_place(with: &Enrol, begun: &Pending, response: &Response) -> Result<Ho
     let answer: EnrolResponse = serde_json::from_slice(&response.body).map_err(EnrolError::Answer)?;
     let ca = with.ca_pin.find_ca(&response.peer_certificates)?;
     let credential = begun.leaf.credential(answer.certificate_chain.as_bytes())?;
+    let (ended, now) = (credential.validity().not_after, OffsetDateTime::now_utc());
+    if ended <= now {
+        return Err(EnrolError::Over { ended });
+    }
     // The gateway carries the key, the CA vouches for it.
-    let renderer_key = VerifyingKey::certified(&answer.renderer_certificate, ca, OffsetDateTime::now_utc())?;
+    let renderer_key = VerifyingKey::certified(&answer.renderer_certificate, ca, now)?;
     let told = Told {
         host_id: answer.host_id,
         authority_id: answer.authority_id,

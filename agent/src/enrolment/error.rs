@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use holdfast_identity::{credential, files, https, pin, signing, tls, token};
 use holdfast_model::name::Name;
+use time::OffsetDateTime;
 
 use super::Error;
 
@@ -45,6 +46,15 @@ pub enum EnrolError {
     /// A key or request cannot be made, or the answer's certificate does not fit.
     #[error("the certificate cannot be made or used")]
     Credential(#[from] credential::Error),
+    /// The certificate that was granted is over by this host's clock.
+    #[error(
+        "the certificate that was granted is over since {ended}, by this host's clock, and is not put in place; what was begun is kept: \
+         see that the clock is right, then run the same command again"
+    )]
+    Over {
+        /// Its last moment.
+        ended: OffsetDateTime,
+    },
     /// A signing key cannot be made or read.
     #[error("a signing key cannot be made or used")]
     Key(#[from] signing::Error),
@@ -86,6 +96,7 @@ impl EnrolError {
             Self::TokenFile(error) => error.rule(),
             Self::Token { source, .. } => source.rule(),
             Self::Credential(error) => error.rule(),
+            Self::Over { .. } => "certificate-over",
             Self::Key(error) => error.rule(),
             Self::Tls(error) => error.rule(),
             Self::Gateway(error) => error.rule(),
@@ -111,6 +122,7 @@ impl EnrolError {
             | Self::TokenFile(_)
             | Self::Token { .. }
             | Self::Credential(_)
+            | Self::Over { .. }
             | Self::Key(_)
             | Self::Tls(_)
             | Self::Pin(_)
@@ -139,6 +151,7 @@ impl EnrolError {
             | Self::TokenFile(_)
             | Self::Token { .. }
             | Self::Credential(_)
+            | Self::Over { .. }
             | Self::Key(_)
             | Self::Gateway(_)
             | Self::Pin(_)

@@ -107,6 +107,20 @@ fn an_enrolment_whose_agent_is_killed_while_it_waits_is_finished_as_the_same_req
 }
 
 #[test]
+fn a_certificate_that_is_over_is_not_put_in_place_and_the_same_command_asks_once_more() {
+    let mut world = World::new();
+    world.gateway.leaf_age = time::Duration::hours(25);
+    let (late, first) = world.enrol("web-1", Gateway::enrol);
+    assert!(!late.status.success() && said(&late).contains("[certificate-over]"), "{late:?}");
+    assert!(world.has("pending.json") && !world.has("host.pem") && !world.has("enrolment.json"));
+    world.gateway.leaf_age = time::Duration::ZERO;
+    let (enrolled, second) = world.enrol("web-1", Gateway::enrol);
+    assert!(enrolled.status.success(), "{enrolled:?}");
+    assert_eq!(second, first);
+    world.serves();
+}
+
+#[test]
 fn an_enrolment_that_was_refused_is_forgotten_and_the_token_that_is_given_then_has_its_turn() {
     let mut world = World::new();
     let (refused, _) = world.enrol("web-1", |gateway| gateway.refuse_enrolment(409, "name-taken"));

@@ -61,7 +61,8 @@ pub enum RequestAnswer {
 
 impl Store {
     /// Takes one use of a token and writes the request; if the token is not good, nothing is written. The same request once more is the one that is
-    /// there and takes no use: whoever lost the answer asks again.
+    /// there and takes no use: whoever lost the answer asks again. Where its certificate is past two thirds of its life by then, and the host never
+    /// had a session, the answer is a new request for the next certificate of the same host.
     ///
     /// # Errors
     /// [`Error::OutcomeUnknown`] if a use may be gone without an answer.
@@ -85,22 +86,7 @@ impl Store {
     pub async fn request_certificate(&self, gateway: GatewayId, host: HostId, csr: Vec<u8>) -> Result<EventId, Error> {
         self.transact("request a certificate", Mode::Write, move |tx| {
             let csr = csr.clone();
-            Box::pin(async move {
-                let mut outbox = Outbox::new(Actor::Gateway(gateway));
-                let id = outbox.push_as(Actor::Host(host), None, &Event::from(CertificateRequested { host }))?;
-                sqlx::query(
-                    "INSERT INTO requests (request_id, kind, host_id, gateway_id, csr) \
-                     VALUES ($1, 'certificate', $2, $3, $4)",
-                )
-                .bind(id.uuid())
-                .bind(host.uuid())
-                .bind(gateway.uuid())
-                .bind(csr)
-                .execute(&mut *tx)
-                .await?;
-                outbox.write(tx).await?;
-                Ok(id)
-            })
+            Box::pin(async move { insert_certificate_request(tx, gateway, host, &csr).await })
         })
         .await
     }
@@ -174,6 +160,65 @@ async fn why_refused(tx: &mut PgConnection, hash: TokenHash) -> Result<TokenRefu
     })
 }
 
+async fn insert_certificate_request(
+    tx: &mut PgConnection,
+    gateway: GatewayId,
+    host: HostId,
+    csr: &[u8],
+) -> Result<EventId, Error> {
+    let mut outbox = Outbox::new(Actor::Gateway(gateway));
+    let id = outbox.push_as(Actor::Host(host), None, &Event::from(CertificateRequested { host }))?;
+    sqlx::query(
+        "INSERT INTO requests (request_id, kind, host_id, gateway_id, csr) VALUES ($1, 'certificate', $2, $3, $4)",
+    )
+    .bind(id.uuid())
+    .bind(host.uuid())
+    .bind(gateway.uuid())
+    .bind(csr)
+    .execute(&mut *tx)
+    .await?;
+    outbox.write(tx).await?;
+    Ok(id)
+}
+
+/// The request whose answer is of use to whoever finishes the enrolment `enrolment` of `host`: that one, until what it was granted is past two
+/// thirds of its life, when a certificate is renewed. Then it is the newest one for the same key that is of use, or a new one. A host that had a
+/// session has an identity and renews by it. Held by the token's row, so that two who ask at once get one.
+async fn usable_request(
+    tx: &mut PgConnection,
+    gateway: GatewayId,
+    enrolment: EventId,
+    host: HostId,
+    csr: &[u8],
+) -> Result<EventId, Error> {
+    let is_late: bool = sqlx::query_scalar(
+        "SELECT EXISTS (SELECT FROM certificates WHERE request_id = $1 AND host_id = $2 \
+         AND clock_timestamp() >= not_before + (not_after - not_before) * 2 / 3) \
+         AND EXISTS (SELECT FROM sessions WHERE host_id = $2 AND session_epoch = 0)",
+    )
+    .bind(enrolment.uuid())
+    .bind(host.uuid())
+    .fetch_one(&mut *tx)
+    .await?;
+    if !is_late {
+        return Ok(enrolment);
+    }
+    let next: Option<Uuid> = sqlx::query_scalar(
+        "SELECT r.request_id FROM requests r LEFT JOIN certificates c ON c.host_id = r.host_id \
+         AND c.request_id = r.request_id WHERE r.kind = 'certificate' AND r.host_id = $1 AND r.csr = $2 \
+         AND (r.state = 'waiting' OR clock_timestamp() < c.not_before + (c.not_after - c.not_before) * 2 / 3) \
+         ORDER BY r.created_at DESC, r.request_id DESC LIMIT 1",
+    )
+    .bind(host.uuid())
+    .bind(csr)
+    .fetch_optional(&mut *tx)
+    .await?;
+    match next {
+        Some(id) => Ok(EventId::new(id)),
+        None => insert_certificate_request(tx, gateway, host, csr).await,
+    }
+}
+
 async fn enrol(
     tx: &mut PgConnection,
     gateway: GatewayId,
@@ -203,7 +248,8 @@ async fn enrol(
     .fetch_optional(&mut *tx)
     .await?;
     if let Some((id, host)) = known {
-        return Ok(Ok((EventId::new(id), HostId::new(host))));
+        let (id, host) = (EventId::new(id), HostId::new(host));
+        return Ok(Ok((usable_request(tx, gateway, id, host, &csr).await?, host)));
     }
     let token: Option<Uuid> = sqlx::query_scalar(
         "UPDATE enrol_tokens t SET uses = uses + 1 FROM enrol_token_hashes h \

@@ -4,11 +4,11 @@ use holdfast_events::{ApiTokenCreated, EnrolmentRefusal, Label128, NamespaceScop
 use holdfast_model::ids::ApiTokenId;
 use holdfast_model::numbers::{LeaseTerm, Revision};
 use holdfast_store::Error;
-use holdfast_store::request::{Decided, Decision, RequestAnswer, RequestBody, TokenRefusal};
+use holdfast_store::request::{Decided, Decision, IssuedCertificate, RequestAnswer, RequestBody, TokenRefusal};
 use holdfast_store::token::TokenHash;
 use uuid::Uuid;
 
-use crate::common::{Fleet, HASH, OPERATOR, mk_addresses, mk_certificate, mk_enrolment, mk_name};
+use crate::common::{Fleet, HASH, OPERATOR, mk_addresses, mk_certificate, mk_enrolment, mk_name, mk_serial};
 
 #[tokio::test]
 async fn a_token_enrols_within_its_scope_and_no_more_often_than_it_says() {
@@ -64,6 +64,53 @@ async fn the_same_request_once_more_is_the_one_that_is_there_and_takes_no_use() 
     // Another key is another request.
     let other = holdfast_store::request::Enrolment { csr: vec![4], ..enrolment };
     assert_eq!(ask(other).await, Err(TokenRefusal::Revoked));
+}
+
+#[tokio::test]
+async fn an_enrolment_that_is_finished_when_its_certificate_is_old_gets_a_new_one_for_the_same_host_and_use() {
+    let fleet = Fleet::start().await;
+    fleet.create_token("10.0.0.0/8", 1).await;
+    let ask = async || {
+        let enrolment = mk_enrolment("db-1", &["10.0.0.1"]);
+        fleet.agents.request_enrolment(fleet.gateway, enrolment).await.expect("answers").expect("it is known")
+    };
+    let grant = async |serial: &str, chain: u8| {
+        let request = fleet.renderer.waiting_requests(10).await.expect("reads").remove(0);
+        let certificate = IssuedCertificate { chain: vec![chain], ..mk_certificate(serial) };
+        let decision = Decision::Grant(Some(certificate));
+        fleet.renderer.decide_request(fleet.term, request, decision).await.expect("decides")
+    };
+    let age = |hours: u32| {
+        let change =
+            format!("not_before = not_before - interval '{hours} h', not_after = not_after - interval '{hours} h'");
+        fleet.server.sql(&format!("UPDATE certificates SET {change}"));
+    };
+    let (first, host) = ask().await;
+    assert_eq!(grant("01", 1).await, Decided::Enrolled { revision: Revision::from_raw(1), host });
+    age(15);
+    assert_eq!(ask().await, (first, host), "nine hours are left");
+    // A machine that was off over a weekend; its token is long over.
+    age(33);
+    fleet.server.sql("UPDATE enrol_tokens SET expires_at = now() - interval '1 h'");
+    let (one, two) = tokio::join!(ask(), ask());
+    assert_eq!(one, two, "also at once");
+    assert!(one.0 != first && one.1 == host, "another request of the same host");
+    assert_eq!(grant("02", 2).await, Decided::Certified { host });
+    assert_eq!(ask().await, one, "whoever lost this one too asks again");
+    let granted = RequestAnswer::Granted { certificate_chain: Some(vec![2]) };
+    assert_eq!(fleet.agents.request_answers(vec![one.0]).await.expect("reads"), vec![(one.0, host, granted)]);
+    age(48);
+    let third = ask().await;
+    assert!(third.0 != one.0 && third.1 == host, "and the next one when that is old");
+    let serial: String = mk_serial(host).iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(grant(&serial, 3).await, Decided::Certified { host });
+    let counts = "SELECT (SELECT count(*) FROM hosts), (SELECT sum(uses) FROM enrol_tokens), \
+                  (SELECT count(*) FROM requests), (SELECT count(*) FROM certificates)";
+    assert_eq!(fleet.server.sql(counts), "1|1|3|3\n", "hosts, uses, requests, certificates");
+    // A host that had a session has its identity: what it enrolled with makes no more certificates.
+    fleet.open(host).await;
+    age(48);
+    assert_eq!(ask().await, (first, host));
 }
 
 #[tokio::test]
