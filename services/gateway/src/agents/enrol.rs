@@ -2,13 +2,15 @@
 //!
 //! - Enrolment is the one call without a client certificate; a certificate's host may renew its own and nobody else's.
 //! - A bad form costs no use of a token. Whether a good form is enough, the renderer decides.
+//! - A host has one renewal in some minutes at this door (`renewals.rs`).
 //! - Every refusal is a typed problem (RFC 9457) with a stable code.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Extension, Router};
@@ -32,6 +34,7 @@ use tokio::sync::mpsc;
 
 use super::answers::Answers;
 use super::recorder::ring;
+use super::renewals::Renewals;
 use super::store::AgentsStore;
 
 /// What the calls need.
@@ -39,6 +42,7 @@ use super::store::AgentsStore;
 pub(super) struct Enrolment<S> {
     pub(super) store: S,
     pub(super) answers: Answers,
+    pub(super) renewals: Renewals,
     pub(super) bell: mpsc::Sender<Hint>,
     pub(super) renderer_certificate: String,
     pub(super) gateways: Vec<String>,
@@ -77,6 +81,8 @@ pub(super) enum Refusal {
     NoAnswer,
     #[error("too many requests wait for the renderer; try again later")]
     Busy,
+    #[error("this host asked for its next certificate just now; it may ask again in {} s (is its clock right?)", .0.as_secs() + 1)]
+    RenewedJustNow(Duration),
     #[error("the authority cannot be asked now; try again later")]
     AuthorityAway,
 }
@@ -99,6 +105,7 @@ impl Refusal {
             Self::Refused(reason) => (StatusCode::CONFLICT, reason, "The request was refused"),
             Self::NoAnswer => (StatusCode::GATEWAY_TIMEOUT, "no-answer", "No answer in time"),
             Self::Busy => (StatusCode::SERVICE_UNAVAILABLE, "busy", "Too many requests wait"),
+            Self::RenewedJustNow(_) => (StatusCode::TOO_MANY_REQUESTS, "busy", "Too many renewals"),
             Self::AuthorityAway => (StatusCode::SERVICE_UNAVAILABLE, "authority-away", "The authority is away"),
         }
     }
@@ -114,7 +121,11 @@ impl IntoResponse for Refusal {
             code: code.to_owned(),
             detail: self.to_string(),
         };
-        json(status, "application/problem+json", &problem)
+        let mut response = json(status, "application/problem+json", &problem);
+        if let Self::RenewedJustNow(wait) = self {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(wait.as_secs() + 1));
+        }
+        response
     }
 }
 
@@ -199,6 +210,7 @@ async fn renew<S: AgentsStore>(
     if !at.answers.has_room() {
         return Err(Refusal::Busy);
     }
+    at.renewals.begin(peer.host, Instant::now()).map_err(Refusal::RenewedJustNow)?;
     let id = at.store.request_certificate(peer.host, csr).await.map_err(|error| away(&error))?;
     let certificate_chain = at.answer(id).await?;
     tracing::info!(host = %peer.host, "certificate renewed");

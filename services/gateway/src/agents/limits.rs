@@ -61,6 +61,11 @@ pub const LEASE_RENEWAL: Duration = Duration::from_secs(10);
 pub const REQUESTS_WAITING_MAX: usize = 1_024;
 /// How long one of them waits.
 pub const REQUEST_WAIT: Duration = Duration::from_secs(20);
+/// How long after a renewal a host is refused the next one at the same door: less than the five minutes that an agent waits between two tries,
+/// and nothing against a certificate's life of 24 h.
+pub const RENEWAL_PAUSE: Duration = Duration::from_secs(4 * 60);
+/// Hosts whose last renewal is remembered for that long; with more than these the door is busy.
+pub const RENEWALS_KEPT_MAX: usize = 65_536;
 /// How often the answers are looked for while somebody waits, should a hint be lost.
 pub const ANSWERS_INTERVAL: Duration = Duration::from_secs(1);
 

@@ -104,6 +104,11 @@ impl Memory {
         self.lock().asked
     }
 
+    /// How many requests were written.
+    pub(super) fn requests(&self) -> usize {
+        self.lock().requests.len()
+    }
+
     /// How often answers were looked for.
     pub(super) fn looks(&self) -> usize {
         self.lock().looks

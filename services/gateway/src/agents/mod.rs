@@ -21,6 +21,7 @@ mod pg;
 mod reader;
 mod recorder;
 mod registry;
+mod renewals;
 mod session;
 mod start;
 pub mod store;

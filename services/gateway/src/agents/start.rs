@@ -25,6 +25,7 @@ use super::lease;
 use super::reader::{Read, Reader};
 use super::recorder::Recorder;
 use super::registry::Registry;
+use super::renewals::Renewals;
 use super::store::{Admitted, AgentsStore};
 
 /// What a door is made of.
@@ -99,6 +100,7 @@ pub fn start<S: AgentsStore>(
     let enrolment = Enrolment {
         store,
         answers,
+        renewals: Renewals::default(),
         bell,
         renderer_certificate: config.renderer_certificate,
         gateways: config.session.gateways.clone(),

@@ -53,6 +53,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use uuid::Uuid;
 
+use super::limits::RENEWAL_PAUSE;
 use super::memory::Memory;
 use super::{AgentsDoor, DoorConfig, Hooks, start};
 
@@ -262,7 +263,21 @@ async fn a_host_enrols_with_a_token_and_opens_a_session_with_what_it_got() {
     let problem = estate.refused(&client, RENEW_PATH, &RenewRequest { csr: csr.clone() }, 401).await;
     assert_eq!(problem.code, "no-certificate");
     let config = tls::agent(&host.credential, &estate.roots, AgentProtocol::Http).unwrap();
-    let response = estate.post(&Client::new(config), RENEW_PATH, &RenewRequest { csr }).await;
+    let client = Client::new(config);
+    let response = estate.post(&client, RENEW_PATH, &RenewRequest { csr: csr.clone() }).await;
+    assert_eq!(response.status, 200, "{:?}", response.body);
+
+    // But not one after the other: whoever renews in a loop writes nothing.
+    let asked = estate.memory.requests();
+    let response = estate.post(&client, RENEW_PATH, &RenewRequest { csr: csr.clone() }).await;
+    let problem: Problem = serde_json::from_slice(&response.body).unwrap();
+    assert_eq!((response.status.as_u16(), problem.code.as_str()), (429, "busy"), "{problem:?}");
+    let wait: u64 = response.headers["retry-after"].to_str().unwrap().parse().unwrap();
+    assert!((1..=RENEWAL_PAUSE.as_secs()).contains(&wait), "{wait}");
+    assert_eq!(estate.memory.requests(), asked);
+    // Another host's turn is its own.
+    let other = tls::agent(&estate.enrol(2).credential, &estate.roots, AgentProtocol::Http).unwrap();
+    let response = estate.post(&Client::new(other), RENEW_PATH, &RenewRequest { csr }).await;
     assert_eq!(response.status, 200, "{:?}", response.body);
 }
 
