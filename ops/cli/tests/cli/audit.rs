@@ -111,26 +111,28 @@ fn mk_checkpoint(key: &SigningKey, head: Head) -> Checkpoint {
 
 /// A stand-in for the audit service that knows its callers by certificate, as the real one does.
 pub(crate) async fn serve(log: String) -> AuditDoor {
-    serve_with(log, true, EVERYTHING).await
+    serve_with(log, true, Arc::default()).await
 }
 
-/// A place behind every event.
-pub(crate) const EVERYTHING: u64 = 1 << 40;
-
 /// The same, reading the event stream or not, and this far in it.
-pub(crate) async fn serve_with(log: String, reading: bool, seq: u64) -> AuditDoor {
+pub(crate) async fn serve_with(log: String, reading: bool, seq: Arc<AtomicU64>) -> AuditDoor {
     serve_counting(log, reading, seq, Arc::default()).await
 }
 
 /// The same, and how often it is asked how it is.
-pub(crate) async fn serve_counting(log: String, reading: bool, seq: u64, asked: Arc<AtomicU64>) -> AuditDoor {
+pub(crate) async fn serve_counting(
+    log: String,
+    reading: bool,
+    seq: Arc<AtomicU64>,
+    asked: Arc<AtomicU64>,
+) -> AuditDoor {
     let head = log.lines().count();
-    let status = format!(
-        r#"{{"head":{{"n":{head},"hash":"00"}},"place":{{"authority_epoch":1,"seq":{seq}}},"missing":null,"reading":{reading}}}"#
-    );
     let told = async move || {
         asked.fetch_add(1, Ordering::Relaxed);
-        status
+        let seq = seq.load(Ordering::Relaxed);
+        format!(
+            r#"{{"head":{{"n":{head},"hash":"00"}},"place":{{"authority_epoch":1,"seq":{seq}}},"missing":null,"reading":{reading}}}"#
+        )
     };
     let entries = move |RawQuery(_): RawQuery| async move { ([("content-type", "application/x-ndjson")], log) };
     let router = Router::new().route("/v1/audit/entries", get(entries)).route("/v1/audit/status", get(told));

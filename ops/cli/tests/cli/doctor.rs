@@ -11,7 +11,7 @@ use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::time::Instant;
 
-use crate::audit::{EVERYTHING, serve, serve_counting, serve_with};
+use crate::audit::{serve_counting, serve_with};
 use crate::plane::{Plane, Ran};
 
 /// How long it may take until what happened is seen: what the door saw is good for a second, the database is given up after some.
@@ -19,12 +19,15 @@ const DEADLINE: Duration = Duration::from_secs(30);
 
 /// A plane in which everything is well.
 async fn mk_healthy() -> Plane {
-    mk_plane(Some(serve(String::new()).await)).await
+    let audited = Arc::default();
+    let audit = serve_with(String::new(), true, Arc::clone(&audited)).await;
+    mk_plane(Some(audit), audited).await
 }
 
-/// The same with this audit service.
-async fn mk_plane(audit: Option<AuditDoor>) -> Plane {
+/// The same with this audit service, which is so far.
+async fn mk_plane(audit: Option<AuditDoor>, audited: Arc<AtomicU64>) -> Plane {
     let mut plane = Plane::start_with(audit).await;
+    plane.audited = audited;
     plane.enrol("db-1", "10.0.0.1").await;
     plane.render().await;
     plane.all_say(OutcomeKind::Applied).await;
@@ -194,7 +197,9 @@ async fn a_token_that_is_good_no_longer_is_told_apart_from_everything_else() {
 async fn a_crowd_that_asks_how_the_plane_is_costs_one_look_a_second() {
     const CROWD: usize = 16;
     let asked = Arc::new(AtomicU64::new(0));
-    let plane = mk_plane(Some(serve_counting(String::new(), true, EVERYTHING, Arc::clone(&asked)).await)).await;
+    let audited = Arc::default();
+    let audit = serve_counting(String::new(), true, Arc::clone(&audited), Arc::clone(&asked)).await;
+    let plane = mk_plane(Some(audit), audited).await;
     let begun = Instant::now();
     let crowd: Vec<_> = (0..CROWD).map(|_| plane.running(&["doctor", "-o", "json"])).collect();
     for one in crowd {
@@ -267,17 +272,24 @@ async fn an_audit_log_that_is_away_or_behind_a_fleet_that_failed_and_an_older_da
     plane.says("db-1", OutcomeKind::Failed).await;
     plane.number_events().await;
     soon_only(&plane, "fleet", "holdfast get hosts").await;
-    let silent = mk_plane(Some(serve_with(String::new(), false, EVERYTHING).await)).await;
+    let audited = Arc::default();
+    let silent = mk_plane(Some(serve_with(String::new(), false, Arc::clone(&audited)).await), audited).await;
     soon_only(&silent, "audit log", "not being read").await;
-    let without = mk_plane(None).await;
+    let without = mk_plane(None, Arc::default()).await;
     soon_only(&without, "audit log", "operators-audit-url").await;
-    let behind = mk_plane(Some(serve_with(String::new(), true, 1).await)).await;
+    let behind =
+        mk_plane(Some(serve_with(String::new(), true, Arc::new(AtomicU64::new(1))).await), Arc::default()).await;
     behind.age_events();
     soon_only(&behind, "audit log", "the oldest for 36").await;
+    let restored = mk_healthy().await;
+    restored.audited.fetch_add(1, Ordering::Relaxed);
+    soon_only(&restored, "audit log", "of another history").await;
     let older = mk_healthy().await;
     older.postgres.sql("DELETE FROM migrations WHERE number >= 15; ALTER TABLE leases DROP COLUMN hint_fault");
     soon_only(&older, "database", "holdfast-renderer migrate").await;
-    let empty = Plane::start_with(Some(serve(String::new()).await)).await;
+    let audited = Arc::default();
+    let mut empty = Plane::start_with(Some(serve_with(String::new(), true, Arc::clone(&audited)).await)).await;
+    empty.audited = audited;
     empty.number_events().await;
     soon_only(&empty, "fleet", "enrol-token create").await;
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use holdfast_bus::Link;
@@ -60,6 +61,8 @@ pub(crate) struct Plane {
     wakes: watch::Sender<u64>,
     /// Whether the door's bus is there.
     pub(crate) bus: watch::Sender<Link>,
+    /// How far the audit log is that follows this plane's events.
+    pub(crate) audited: Arc<AtomicU64>,
     // Kept: what ends with it is the door.
     _tasks: Tasks,
 }
@@ -138,11 +141,12 @@ impl Plane {
             admin: admin.reveal().to_owned(),
             wakes,
             bus,
+            audited: Arc::default(),
             _tasks: tasks,
         }
     }
 
-    /// Numbers every event and says that the stream has it, as the relay does.
+    /// Numbers every event and says that the stream has it, as the relay does; an audit log that follows has it, too.
     pub(crate) async fn number_events(&self) {
         self.renderer_says(None, None).await;
     }
@@ -156,6 +160,7 @@ impl Plane {
             relayed: Some((numbered.authority_epoch, numbered.last)),
         };
         assert!(self.renderer.report_bus(self.term, &report).await.expect("reports"));
+        self.audited.store(numbered.last.raw(), Ordering::Relaxed);
     }
 
     /// The renderer gives its lease up, as one that ends.

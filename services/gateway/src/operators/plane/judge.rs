@@ -10,7 +10,7 @@ use holdfast_api::plane::{CheckState, PlaneCheck};
 use holdfast_bus::Link;
 use holdfast_store::plane::{EVENTS_LOOKED_AT, LeaseFacts, PlaneFacts, WaitingEvents};
 
-use super::{AuditHealth, AuditSeen, Look};
+use super::{AuditHealth, AuditSeen, Look, event_place};
 
 /// How long an event may wait for its number; the renderer is woken by each commit, and a lost wake costs half a minute at most.
 const UNNUMBERED_AGE_MAX: Duration = Duration::from_secs(40);
@@ -193,11 +193,29 @@ fn audit_log(seen: &AuditSeen, facts: &PlaneFacts, stream_is_well: bool) -> Plan
         }
         AuditSeen::Says(health) => health,
     };
+    // Whatever else is wrong, this does not pass with it.
+    if let Some(elsewhere) = of_another_history(health, facts) {
+        return elsewhere;
+    }
     let found = kept(health, facts);
     if found.state == CheckState::Trouble && !stream_is_well {
         return watch(NAME, found.detail.unwrap_or_default(), "it waits for the event stream, which is told above");
     }
     found
+}
+
+/// A log that ends beyond what this database has numbered: it was asked before the database was, so it holds what is not of this database.
+fn of_another_history(health: &AuditHealth, facts: &PlaneFacts) -> Option<PlaneCheck> {
+    let (end, (epoch, last)) = (health.place?, facts.last_event);
+    if event_place(end) <= facts.last_event {
+        return None;
+    }
+    let detail = format!(
+        "the audit log is of another history: it ends with event {end}, this database with {epoch}/{last}; what is numbered up to {end} does not get into it"
+    );
+    let remedy = "a database that was restored from a backup, or another plane's log: stop holdfast-audit, keep its `data` folder aside (what is in it \
+                  happened) and start it with an empty one: it reads the event stream from the first event on, once that is this database's";
+    Some(unwell("audit log", detail, remedy))
 }
 
 /// The log by what the service says and the stream holds.

@@ -127,3 +127,22 @@ fn an_audit_log_that_misses_or_does_not_read_is_in_trouble_unless_the_stream_is(
     };
     shows(both, &["event stream"], &["audit log"]);
 }
+
+#[test]
+fn an_audit_log_that_ends_beyond_the_database_is_of_another_history_whatever_else_is_wrong() {
+    let ends_at = |authority_epoch, seq| {
+        let place = Some(Place { authority_epoch, seq });
+        AuditSeen::Says(AuditHealth { place, missing: None, reading: true })
+    };
+    shows(|look, _| look.audit = ends_at(1, 50), &[], &[]);
+    shows(|look, _| look.audit = ends_at(1, 51), &["audit log"], &[]);
+    shows(|look, _| look.audit = ends_at(2, 1), &["audit log"], &[]);
+    let both = |look: &mut Plane, _: &mut Link| {
+        look.audit = ends_at(1, 51);
+        look.facts.bus.event_fault = Some("another hand's".to_owned());
+    };
+    shows(both, &["event stream", "audit log"], &[]);
+    let check = audit_log(&ends_at(1, 61), &mk_plane().facts, true);
+    let detail = check.detail.unwrap_or_default();
+    assert!(detail.contains("of another history: it ends with event 1/61, this database with 1/50"), "{detail}");
+}
