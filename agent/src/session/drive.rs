@@ -192,7 +192,7 @@ impl Pump {
                     });
                 }
                 Event::Apply(apply) => {
-                    shell.tell(|status| status.updates += 1);
+                    shell.tell(|status| status.take(apply.component));
                     self.applying = Some(start(shell, *apply));
                 }
                 Event::Drain(drain) => {
@@ -213,7 +213,8 @@ impl Pump {
                     } else {
                         tracing::warn!(gateway, %component, version, digest, %reason, "an update is refused as it came");
                     }
-                    let refused = RefusedUpdate { gateway: gateway.to_owned(), component, wanted: stamp, reason };
+                    let gateway = gateway.to_owned();
+                    let refused = RefusedUpdate { gateway, component, wanted: stamp, reason, taken_since: false };
                     shell.tell(|status| status.last_refused = Some(refused));
                 }
                 Event::Closed(cause) => self.closed = Some(cause),

@@ -41,6 +41,9 @@ pub struct RefusedUpdate {
     pub wanted: Stamp,
     /// Why.
     pub reason: Reason,
+    /// Whether an update of that part was taken after it.
+    #[serde(default)]
+    pub taken_since: bool,
 }
 
 /// The session and what it rests on.
@@ -77,6 +80,14 @@ impl SessionStatus {
             refusal: None,
             last_refused: None,
             updates: 0,
+        }
+    }
+
+    /// An update was taken, to be tried.
+    pub(crate) fn take(&mut self, component: Component) {
+        self.updates += 1;
+        if let Some(refused) = self.last_refused.as_mut().filter(|refused| refused.component == component) {
+            refused.taken_since = true;
         }
     }
 }

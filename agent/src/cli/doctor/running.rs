@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use holdfast_model::condition::Holds;
+use holdfast_model::condition::{Holds, Reason};
 use holdfast_model::desired::Component;
 use holdfast_model::numbers::Version;
 use holdfast_model::statement::OutcomeKind;
@@ -23,9 +23,7 @@ pub(super) fn look(state: &Path, findings: &mut Findings) -> Option<Status> {
             ledger(&status.policy.ledger, findings);
             let applied = status.policy.applied.map(|stamp| stamp.version);
             let refused = status.session.as_ref().and_then(|told| told.last_refused.as_ref());
-            match refused
-                .filter(|refused| refused.component == Component::Policy && Some(refused.wanted.version) > applied)
-            {
+            match refused.filter(|refused| is_untaken(refused, applied)) {
                 Some(refused) => untaken(refused, applied, findings),
                 None => status.policy.last_outcome.iter().for_each(|last| update(last, findings)),
             }
@@ -100,12 +98,31 @@ fn update(last: &LastOutcome, findings: &mut Findings) {
     findings.unwell(NAME, format!("version {version} failed{why}; {kept}"), remedy);
 }
 
-/// A newer policy that was refused before anything was tried, and nothing as new was taken since.
+/// Whether what was refused as it came is how the last update ended. A step back and another content say that plane and host are of two histories,
+/// whatever the version, until one is taken; anything else counts while nothing as new is in force.
+fn is_untaken(refused: &RefusedUpdate, applied: Option<Version>) -> bool {
+    if refused.component != Component::Policy {
+        return false;
+    }
+    let is_newer = Some(refused.wanted.version) > applied;
+    is_newer || (is_of_another_history(refused.reason) && !refused.taken_since)
+}
+
+fn is_of_another_history(reason: Reason) -> bool {
+    matches!(reason, Reason::Backward | Reason::SameVersionOtherContent)
+}
+
+/// A policy that was refused before anything was tried.
 fn untaken(refused: &RefusedUpdate, applied: Option<Version>, findings: &mut Findings) {
     let (version, gateway, reason) = (refused.wanted.version, &refused.gateway, refused.reason);
     let kept = applied.map_or_else(|| "nothing".to_owned(), |version| format!("version {version}"));
     let detail = format!("version {version} of {gateway} was refused as it came: {reason}; {kept} is in force");
-    let remedy = "that gateway, or what it reads, is not what it should be: tell the plane's operators; another gateway's is taken at once";
+    let remedy = if is_of_another_history(reason) {
+        "the plane knows less of this host than the host does: tell its operators; was a database restored from a backup? the host keeps what \
+         it has, and follows once its versions there have passed the one in force"
+    } else {
+        "that gateway, or what it reads, is not what it should be: tell the plane's operators; another gateway's is taken at once"
+    };
     findings.unwell("last update", detail, remedy);
 }
 
@@ -165,7 +182,7 @@ fn remedy(word: &str) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use holdfast_model::condition::{Condition, ConditionType, Reason};
+    use holdfast_model::condition::{Condition, ConditionType};
     use holdfast_model::desired::Stamp;
     use holdfast_model::digest::Digest;
     use holdfast_model::ids::{AuthorityId, HostId};
@@ -253,14 +270,39 @@ mod tests {
         last.applied = None;
         assert!(seen(|findings| update(&last, findings)).detail.ends_with("nothing of ours is in force"));
 
-        let refused = RefusedUpdate {
-            gateway: "g:1".to_owned(),
-            component: Component::Policy,
-            wanted: stamp(4),
-            reason: Reason::BadSignature,
-        };
+        let refused = mk_refused(4, Reason::BadSignature);
         let untaken = seen(|findings| super::untaken(&refused, Version::from_raw(2), findings));
         assert_eq!(untaken.detail, "version 4 of g:1 was refused as it came: bad_signature; version 2 is in force");
+    }
+
+    fn mk_refused(version: u64, reason: Reason) -> RefusedUpdate {
+        let version = Version::from_raw(version).expect("a version");
+        let wanted = Stamp { version, digest: Digest::of(b"x") };
+        RefusedUpdate { gateway: "g:1".to_owned(), component: Component::Policy, wanted, reason, taken_since: false }
+    }
+
+    #[test]
+    fn a_step_back_and_another_content_count_whatever_the_version_until_an_update_of_that_part_is_taken() {
+        let applied = Version::from_raw(9);
+        for reason in [Reason::Backward, Reason::SameVersionOtherContent] {
+            let mut told = mk_session(Link::Waiting { ms: 70 }, None, None);
+            for version in [7, 9] {
+                told.last_refused = Some(mk_refused(version, reason));
+                let counts = |told: &SessionStatus| is_untaken(told.last_refused.as_ref().expect("one"), applied);
+                assert!(counts(&told), "{reason} {version}");
+                told.take(Component::Settings);
+                assert!(counts(&told), "{reason} {version}: another part's");
+                told.take(Component::Policy);
+                assert!(!counts(&told), "{reason} {version}");
+            }
+            let told = seen(|findings| untaken(&mk_refused(7, reason), applied, findings));
+            let remedy = told.remedy.unwrap_or_default();
+            assert!(!told.ok && remedy.contains("restored from a backup"), "{remedy}");
+        }
+        for reason in [Reason::WrongBase, Reason::BadSignature] {
+            assert!(is_untaken(&mk_refused(10, reason), applied), "{reason}");
+            assert!(!is_untaken(&mk_refused(9, reason), applied), "{reason}: as new is in force");
+        }
     }
 
     #[test]

@@ -153,12 +153,15 @@ fn a_gateway_that_forges_alters_swaps_or_goes_back_is_refused_and_nothing_change
     // The renderer's word from yesterday.
     let word = session.signature(policy, stamp(4, &open));
     refused(&mut session, stamp(4, &open), word, &artifact::encode(&open), Reason::Backward);
+    let taken_since = || host.status()["session"]["last_refused"]["taken_since"].as_bool();
+    assert_eq!(taken_since(), Some(false));
     // No artifact at all.
     let word = session.signature(policy, stamp(8, &evil));
     refused(&mut session, stamp(8, &evil), word, b"\x01garbage", Reason::Malformed);
     assert_eq!(ruleset(&host), before);
     // And the host still takes what is right.
     applied(&session.policy(9, &evil));
+    assert_eq!(taken_since(), Some(true), "its doctor looks at how that one ended");
 }
 
 #[test]
