@@ -5,10 +5,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use async_nats::jetstream;
+use async_nats::jetstream::message::PublishMessage;
 use holdfast_audit::keeper::{Health, Keeper};
 use holdfast_audit::log::lines;
 use holdfast_bus::{Bus, BusConfig, BusError, EVENTS_STREAM, HINTS_STREAM, HintListener, Wake};
-use holdfast_events::{Actor, EnrolTokenCreated, Hint, OperationVerb, VerifyingKeyBytes};
+use holdfast_events::{Actor, EnrolTokenCreated, Hint, OperationVerb, VerifyingKeyBytes, event_subject};
 use holdfast_identity::{Ca, LeafKey, Signature, SigningKey};
 use holdfast_model::artifact::assemble;
 use holdfast_model::desired::Component;
@@ -16,6 +17,7 @@ use holdfast_model::ids::{ApiTokenId, EnrolTokenId, GatewayId, HostId};
 use holdfast_model::intent::{HostSpec, Object, Policy, Spec};
 use holdfast_model::label::{Labels, Selector};
 use holdfast_model::name::Name;
+use holdfast_model::numbers::{AuthorityEpoch, EventSeq};
 use holdfast_model::policy::Mode;
 use holdfast_model::statement::{Authority, desired_bytes};
 use holdfast_renderer::leader::{self, Means, Wakes};
@@ -206,6 +208,90 @@ async fn a_message_of_another_hand_stops_the_relay_loudly_and_a_stream_made_anew
 }
 
 #[tokio::test]
+async fn events_that_another_way_brought_to_the_stream_end_the_words_of_a_server_that_stored_none() {
+    let mut plane = Plane::start(NatsVersion::Current).await;
+    plane.enrol("db-1", "10.1.0.1", "db").await;
+    plane.audited().await;
+    let raw = plane.raw().await;
+    let info = raw.get_stream(EVENTS_STREAM).await.expect("it is there").cached_info().clone();
+    let max_messages = i64::try_from(info.state.messages).expect("few");
+    raw.update_stream(jetstream::stream::Config { max_messages, ..info.config.clone() }).await.expect("they may");
+    plane.create_token("spare", "db").await;
+    let wakes = Arc::clone(&plane.means.wakes);
+    wakes.event.notify_one();
+    let is_refused = || wakes.refused.lock().expect("whole").is_some();
+    let refused = async {
+        while !is_refused() {
+            look_again().await
+        }
+    };
+    timeout(DEADLINE, refused).await.expect("it is named");
+
+    raw.update_stream(info.config).await.expect("they may");
+    let last = info.state.last_sequence;
+    let next = EventSeq::from_raw(last + 1);
+    let waiting = plane.means.store.events_from(AuthorityEpoch::from_raw(1), next, 10).await.expect("reads");
+    let [record] = waiting.as_slice() else { panic!("{waiting:?}") };
+    let message = PublishMessage::build().payload(record.encode().expect("an event").into());
+    let subject = event_subject(&record.record.event);
+    let stored = raw.send_publish(subject, message.expected_last_sequence(last)).await.expect("is sent");
+    // The relay may have been faster, and then the place is taken.
+    drop(stored.await);
+    let forgotten = async {
+        while is_refused() {
+            look_again().await
+        }
+    };
+    timeout(DEADLINE, forgotten).await.expect("nothing waits, so nothing is said");
+    plane.audited().await;
+    let proven = plane.stop().await;
+    assert_eq!(proven.faults, []);
+}
+
+#[tokio::test]
+async fn a_renderer_that_leads_no_longer_says_nothing_of_the_stream_until_it_leads_again() {
+    let mut plane = Plane::start(NatsVersion::Current).await;
+    plane.enrol("db-1", "10.1.0.1", "db").await;
+    plane.audited().await;
+    let raw = plane.raw().await;
+    let forged = raw.publish("holdfast.event.kind.forged", "forged".into()).await.expect("is sent");
+    forged.await.expect("is stored");
+    plane.apply(vec![mk_policy("isolate-db", "db")]).await;
+    let wakes = Arc::clone(&plane.means.wakes);
+    let foreign = async |wanted| {
+        let seen = async {
+            while wakes.foreign.load(Ordering::Relaxed) != wanted {
+                look_again().await
+            }
+        };
+        timeout(DEADLINE, seen).await.expect("it is seen");
+    };
+    foreign(true).await;
+    *wakes.refused.lock().expect("whole") = Some("no room".to_owned());
+
+    plane.postgres.sql(
+        "UPDATE leases SET holder = 'another', term = term + 1, expires_at = now() + interval '1 hour' WHERE name = 'renderer'",
+    );
+    wakes.event.notify_one();
+    foreign(false).await;
+    let told = || (wakes.refused.lock().expect("whole").clone(), *wakes.relayed.lock().expect("whole"));
+    let silent = async {
+        while told() != (None, None) {
+            look_again().await
+        }
+    };
+    timeout(DEADLINE, silent).await.expect("nothing is left of what it knew");
+    assert_eq!(leader::look_at_bus(&plane.means).await, leader::BusSeen::default());
+
+    plane.postgres.sql("UPDATE leases SET expires_at = now() WHERE name = 'renderer'");
+    foreign(true).await;
+    raw.delete_stream(EVENTS_STREAM).await.expect("it is there");
+    plane.audited().await;
+    let proven = plane.stop().await;
+    assert_eq!(proven.faults, []);
+}
+
+#[tokio::test]
 async fn what_is_wrong_with_a_stream_stands_beside_the_lease_and_goes_away_with_it() {
     let mut plane = Plane::start(NatsVersion::Current).await;
     plane.audited().await;
@@ -348,7 +434,8 @@ impl Plane {
         }
     }
 
-    async fn enrol(&self, name: &str, address: &str, role: &str) -> HostId {
+    /// A token that enrols one host.
+    async fn create_token(&self, name: &str, role: &str) -> TokenHash {
         let secret = TokenHash(*holdfast_model::digest::Digest::of(name.as_bytes()).as_bytes());
         let token = EnrolTokenCreated {
             token: EnrolTokenId::new(Uuid::now_v7()),
@@ -362,6 +449,11 @@ impl Plane {
             expires_at: OffsetDateTime::now_utc() + time::Duration::HOUR,
         };
         self.operators.create_enrol_token(OPERATOR, token, secret).await.expect("creates");
+        secret
+    }
+
+    async fn enrol(&self, name: &str, address: &str, role: &str) -> HostId {
+        let secret = self.create_token(name, role).await;
         let key = LeafKey::generate().expect("a key");
         let enrolment = Enrolment {
             hash: secret,

@@ -10,7 +10,7 @@ mod render;
 mod report;
 mod streams;
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ const RETRY: Duration = Duration::from_secs(1);
 /// How often a standby looks whether the lease is free.
 const STANDBY_LOOK: Duration = Duration::from_secs(5);
 
-/// What wakes the activities.
+/// What wakes the activities, and what the relay of this term knows of the event stream.
 #[derive(Debug, Default)]
 pub struct Wakes {
     /// A gateway wrote a request.
@@ -65,6 +65,13 @@ impl Wakes {
         self.intent.notify_one();
         self.event.notify_one();
         self.streams.notify_one();
+    }
+
+    /// What one term knew of the event stream is not known outside of it: another may lead, and mend it.
+    fn forget(&self) {
+        self.foreign.store(false, Ordering::Relaxed);
+        *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.relayed.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 }
 
@@ -122,7 +129,9 @@ pub async fn run(means: Means, stop: CancellationToken) {
             Ok(Claim::Acquired(term)) => {
                 tracing::info!(%term, "leading");
                 metrics::gauge!("holdfast_renderer_leading").set(1.0);
+                means.wakes.forget();
                 let end = stop.run_until_cancelled(Box::pin(lead(&means, term))).await;
+                means.wakes.forget();
                 metrics::gauge!("holdfast_renderer_leading").set(0.0);
                 match end {
                     Some(end) => tracing::warn!(%term, reason = %holdfast_runtime::Chain(&end), "no longer leading"),
@@ -163,8 +172,6 @@ async fn lead(means: &Means, term: LeaseTerm) -> TermEnd {
         Err(error) => return TermEnd::Store(error),
     };
     means.wakes.all();
-    // What an earlier term knew is not known in this one.
-    *means.wakes.relayed.lock().unwrap_or_else(PoisonError::into_inner) = None;
     // Dropping the others is safe: each transaction runs to its end in a task of its own.
     tokio::select! {
         end = keep_lease(means, term) => end,

@@ -126,6 +126,8 @@ async fn catch_up(
     if (at.epoch, at.seq) == (numbered.authority_epoch, numbered.last) {
         // Who has nothing to publish would not be told that the stream was lost meanwhile.
         if numbered.count > 0 || log.is_where_it_was().await.map_err(Trouble::Bus)? {
+            // Nothing waits for the server, whoever carried it there.
+            report::refused(&means.wakes, None);
             return Ok(Progress::Done);
         }
         *cursor = None;
