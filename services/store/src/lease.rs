@@ -2,6 +2,7 @@
 //!
 //! - A term rises with every new holder, never with a renewal. Whoever writes under a lease locks its row for the term in the same transaction:
 //!   a successor's claim waits for that transaction, a renewal does not (the term is part of a key, the expiry is not).
+//! - A lease that was given back ended in 1970, which tells it from one whose holder fell silent.
 //! - Time is the database's. A holder stops by its own clock, counted from before it asked.
 
 use std::time::Duration;
@@ -132,7 +133,7 @@ impl Store {
             let name = name.clone();
             Box::pin(async move {
                 let done = sqlx::query(
-                    "UPDATE leases SET expires_at = clock_timestamp() \
+                    "UPDATE leases SET expires_at = 'epoch' \
                      WHERE name = $1 AND term = $2 AND expires_at > clock_timestamp()",
                 )
                 .bind(name)

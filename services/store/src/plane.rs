@@ -2,10 +2,11 @@
 //!
 //! - An event's way has three steps: its number (the renderer), the stream (the relay), the audit log. What waits before each is judged by its age, not
 //!   by a count: ten thousand events are a second of one fleet and days of another.
-//! - Ages are by the database's clock.
+//! - Ages are by the database's clock, but for when a gateway began, which its own clock put into its id.
 
 use std::time::Duration;
 
+use holdfast_model::ids::GatewayId;
 use holdfast_model::numbers::{AuthorityEpoch, EventSeq};
 use sqlx::postgres::PgConnection;
 
@@ -17,6 +18,9 @@ use crate::value::{big, number};
 /// How many events are looked at before each step: of the newest for those without a number (one is among them, or its relay has been away for longer
 /// than these took), of the oldest for the others.
 pub const EVENTS_LOOKED_AT: u32 = 10_000;
+
+/// How long a gateway process is told whose lease ended without a word: who comes in the morning asks others.
+pub const SILENCE_TOLD: Duration = Duration::from_secs(3_600);
 
 /// A place in the order of events.
 pub type EventPlace = (AuthorityEpoch, EventSeq);
@@ -48,6 +52,8 @@ pub struct PlaneFacts {
     pub bus: BusReport,
     /// The gateway processes that hold a lease.
     pub gateways: Vec<LeaseFacts>,
+    /// The gateway processes whose lease ended within [`SILENCE_TOLD`] without being given back, and that no later one stands in for.
+    pub silent_gateways: Vec<LeaseFacts>,
     /// The last number that an event has; zero if none has one.
     pub last_event: EventPlace,
     /// The newest events that have no number.
@@ -73,6 +79,7 @@ struct LeaseRow {
     name: String,
     holder: String,
     remaining: f64,
+    now: f64,
     hint_fault: Option<String>,
     event_fault: Option<String>,
     relayed_epoch: Option<i64>,
@@ -80,9 +87,21 @@ struct LeaseRow {
 }
 
 impl LeaseRow {
+    fn is_held(&self) -> bool {
+        self.remaining > 0.0
+    }
+
     fn facts(&self) -> LeaseFacts {
-        let remaining = Duration::from_secs_f64(self.remaining.max(0.0));
-        LeaseFacts { holder: self.holder.clone(), renewed_ago: LEASE_TTL.saturating_sub(remaining) }
+        let renewed_ago = Duration::try_from_secs_f64(LEASE_TTL.as_secs_f64() - self.remaining).unwrap_or_default();
+        LeaseFacts { holder: self.holder.clone(), renewed_ago }
+    }
+
+    /// How long ago the gateway process began that this lease is of, by the time in its id; absent if its id has none.
+    fn began_ago(&self) -> Option<Duration> {
+        let gateway: GatewayId = self.name.parse().ok()?;
+        let (seconds, nanos) = gateway.uuid().get_timestamp()?.to_unix();
+        let began = Duration::new(seconds, nanos).as_secs_f64();
+        Some(Duration::try_from_secs_f64(self.now - began).unwrap_or_default())
     }
 
     fn report(&self) -> Result<BusReport, Error> {
@@ -96,13 +115,14 @@ impl LeaseRow {
 
 async fn facts(tx: &mut PgConnection, audited: Option<EventPlace>) -> Result<PlaneFacts, Error> {
     let leases: Vec<LeaseRow> = sqlx::query_as(
-        "SELECT name, holder, extract(epoch FROM expires_at - clock_timestamp())::float8 AS remaining, \
-                hint_fault, event_fault, relayed_epoch, relayed_seq \
-         FROM leases WHERE expires_at > clock_timestamp() ORDER BY name",
+        "SELECT name, holder, extract(epoch FROM expires_at - n.now)::float8 AS remaining, \
+                extract(epoch FROM n.now)::float8 AS now, hint_fault, event_fault, relayed_epoch, relayed_seq \
+         FROM leases, (SELECT clock_timestamp() AS now) n ORDER BY name",
     )
     .fetch_all(&mut *tx)
     .await?;
-    let renderer = leases.iter().find(|lease| lease.name == RENDERER_LEASE);
+    let renderer = leases.iter().find(|lease| lease.name == RENDERER_LEASE && lease.is_held());
+    let gateways: Vec<&LeaseRow> = leases.iter().filter(|lease| lease.name.starts_with("gw_")).collect();
     let (epoch, seq): (i64, i64) = sqlx::query_as(
         "SELECT a.authority_epoch, coalesce((SELECT max(seq) FROM event_order o \
          WHERE o.authority_epoch = a.authority_epoch), 0) FROM authority a",
@@ -124,10 +144,24 @@ async fn facts(tx: &mut PgConnection, audited: Option<EventPlace>) -> Result<Pla
         unrelayed,
         unaudited: between(tx, audited, bus.relayed.unwrap_or(last_event)).await?,
         renderer: renderer.map(LeaseRow::facts),
-        gateways: leases.iter().filter(|lease| lease.name.starts_with("gw_")).map(LeaseRow::facts).collect(),
+        silent_gateways: silent(&gateways),
+        gateways: gateways.into_iter().filter(|lease| lease.is_held()).map(LeaseRow::facts).collect(),
         bus,
         last_event,
     })
+}
+
+/// Those that fell silent and have no successor. A gateway that is started again is a new process with a new id, so each one that began after another
+/// was last heard stands in for one, whatever became of it: what counts is that somebody saw to it.
+fn silent(gateways: &[&LeaseRow]) -> Vec<LeaseFacts> {
+    let mut begun: Vec<Duration> = gateways.iter().filter_map(|lease| lease.began_ago()).collect();
+    begun.sort_unstable_by(|one, other| other.cmp(one));
+    let ended = gateways.iter().filter(|lease| !lease.is_held()).map(|lease| lease.facts());
+    let mut ended: Vec<LeaseFacts> = ended.filter(|lease| lease.renewed_ago < SILENCE_TOLD + LEASE_TTL).collect();
+    ended.sort_by_key(|lease| lease.renewed_ago);
+    // The last to fall silent takes the last that began.
+    ended.retain(|lease| begun.pop_if(|began| *began < lease.renewed_ago).is_none());
+    ended
 }
 
 async fn unnumbered(tx: &mut PgConnection) -> Result<WaitingEvents, Error> {
@@ -166,4 +200,45 @@ fn place(epoch: i64, seq: i64) -> Result<EventPlace, Error> {
 
 fn waiting((count, age): (i64, f64)) -> Result<WaitingEvents, Error> {
     Ok(WaitingEvents { count: number("count", count)?, age: Duration::from_secs_f64(age.max(0.0)) })
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::{NoContext, Timestamp, Uuid};
+
+    use super::*;
+
+    const NOW_SECONDS: u64 = 1_800_000_000;
+
+    /// A gateway that began and was last heard so many seconds ago.
+    fn mk_row(began_ago: u64, heard_ago: u32) -> LeaseRow {
+        let began = Timestamp::from_unix(NoContext, NOW_SECONDS - began_ago, 0);
+        let name = GatewayId::new(Uuid::new_v7(began)).to_string();
+        let remaining = LEASE_TTL.as_secs_f64() - f64::from(heard_ago);
+        let (holder, now) = (name.clone(), 1_800_000_000.0);
+        let (hint_fault, event_fault, relayed_epoch, relayed_seq) = (None, None, None, None);
+        LeaseRow { name, holder, remaining, now, hint_fault, event_fault, relayed_epoch, relayed_seq }
+    }
+
+    /// When the silent ones of these were last heard, in seconds before now.
+    fn heard(rows: &[LeaseRow]) -> Vec<u64> {
+        silent(&rows.iter().collect::<Vec<_>>()).iter().map(|lease| lease.renewed_ago.as_secs()).collect()
+    }
+
+    #[test]
+    fn a_gateway_that_fell_silent_is_told_for_an_hour_unless_a_later_one_stands_in_for_it() {
+        const GIVEN_BACK: u32 = 1_800_000_000;
+        let held = || mk_row(9_000, 3);
+        assert_eq!(heard(&[held(), mk_row(9_000, 29)]), [] as [u64; 0], "its lease has not ended");
+        assert_eq!(heard(&[held(), mk_row(9_000, 31)]), [31]);
+        assert_eq!(heard(&[held(), mk_row(9_000, 3_629)]), [3_629]);
+        assert_eq!(heard(&[held(), mk_row(9_000, 3_630)]), [] as [u64; 0], "an hour after its lease ended");
+        assert_eq!(heard(&[held(), mk_row(9_000, GIVEN_BACK)]), [] as [u64; 0]);
+        // Each start makes up for one end that was before it, also where it ended in turn.
+        assert_eq!(heard(&[mk_row(50, 3), mk_row(9_000, 60)]), [] as [u64; 0]);
+        assert_eq!(heard(&[mk_row(70, 3), mk_row(9_000, 60)]), [60], "it began before");
+        assert_eq!(heard(&[mk_row(50, 3), mk_row(9_000, 60), mk_row(9_000, 80)]), [80]);
+        assert_eq!(heard(&[mk_row(50, 3), mk_row(90, 60), mk_row(9_000, 100)]), [] as [u64; 0]);
+        assert_eq!(heard(&[held(), mk_row(50, GIVEN_BACK), mk_row(9_000, 60)]), [] as [u64; 0], "somebody saw to it");
+    }
 }

@@ -5,6 +5,7 @@ mod enrol;
 mod intent;
 mod migrations;
 mod order;
+mod plane;
 mod pool;
 mod rebuild;
 mod render;

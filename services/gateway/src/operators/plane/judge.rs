@@ -43,7 +43,7 @@ pub(super) fn judge(look: &Look, link: Link) -> Vec<PlaneCheck> {
         renderer(facts),
         event_order(facts),
         stream,
-        gateways(&facts.gateways),
+        gateways(&facts.gateways, &facts.silent_gateways),
         log,
     ]
 }
@@ -158,7 +158,7 @@ fn event_stream(facts: &PlaneFacts, link: Link) -> PlaneCheck {
     if waiting.age <= LAG_AGE_MAX { watch(NAME, detail, LOOK_AGAIN) } else { unwell(NAME, detail, AWAY) }
 }
 
-fn gateways(leases: &[LeaseFacts]) -> PlaneCheck {
+fn gateways(leases: &[LeaseFacts], silent: &[LeaseFacts]) -> PlaneCheck {
     const NAME: &str = "agents' doors";
     let oldest = leases.iter().map(|lease| lease.renewed_ago).max();
     let Some(oldest) = oldest else {
@@ -169,16 +169,28 @@ fn gateways(leases: &[LeaseFacts]) -> PlaneCheck {
         );
     };
     let seconds = oldest.as_secs();
-    let detail = match leases.len() {
+    let mut detail = match leases.len() {
         1 => format!("1 gateway for agents holds its lease, renewed {seconds} s ago"),
         n => format!("{n} gateways for agents hold their leases, the oldest renewed {seconds} s ago"),
     };
     let overdue = leases.iter().filter(|lease| lease.renewed_ago > RENEWAL_OVERDUE).count();
+    if overdue > 0 {
+        detail = format!("{detail}; {overdue} overdue");
+    }
+    if let Some(heard) = silent.iter().map(|lease| lease.renewed_ago).min() {
+        let minutes = heard.as_secs() / 60;
+        let ended = match silent.len() {
+            1 => format!("1 gateway for agents ended without a word {minutes} min ago"),
+            n => format!("{n} gateways for agents ended without a word, the last {minutes} min ago"),
+        };
+        let remedy = "start holdfast-gateway with `doors = agents` there again, its log says what it lacks; one that is gone on purpose but was \
+                      killed is told for an hour";
+        return watch(NAME, format!("{detail}; {ended}"), remedy);
+    }
     if overdue == 0 {
         return well(NAME, detail);
     }
-    let remedy = "look again in half a minute; is each holdfast-gateway with `doors = agents` still there?";
-    watch(NAME, format!("{detail}; {overdue} overdue"), remedy)
+    watch(NAME, detail, "look again in half a minute; is each holdfast-gateway with `doors = agents` still there?")
 }
 
 fn audit_log(seen: &AuditSeen, facts: &PlaneFacts, stream_is_well: bool) -> PlaneCheck {

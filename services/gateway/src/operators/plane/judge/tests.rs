@@ -24,6 +24,7 @@ fn mk_plane() -> Plane {
         renderer: Some(mk_lease(3)),
         bus: BusReport { hint_fault: None, event_fault: None, relayed: Some(last_event) },
         gateways: vec![mk_lease(3), mk_lease(12)],
+        silent_gateways: vec![],
         last_event,
         unnumbered: WaitingEvents::default(),
         unrelayed: Some(WaitingEvents::default()),
@@ -111,7 +112,9 @@ fn a_lease_that_is_overdue_is_to_be_watched_and_its_age_is_told() {
     let detail = check.detail.as_deref();
     assert_eq!(detail, Some("renderer 127.0.0.1:7090 42 holds the lease, renewed 3 s ago"));
     assert!(
-        gateways(&[mk_lease(2), mk_lease(5)]).detail.is_some_and(|detail| detail.contains("the oldest renewed 5 s"))
+        gateways(&[mk_lease(2), mk_lease(5)], &[])
+            .detail
+            .is_some_and(|detail| detail.contains("the oldest renewed 5 s"))
     );
 }
 
@@ -145,4 +148,19 @@ fn an_audit_log_that_ends_beyond_the_database_is_of_another_history_whatever_els
     let check = audit_log(&ends_at(1, 61), &mk_plane().facts, true);
     let detail = check.detail.unwrap_or_default();
     assert!(detail.contains("of another history: it ends with event 1/61, this database with 1/50"), "{detail}");
+}
+
+#[test]
+fn a_gateway_that_ended_without_a_word_is_to_be_watched_while_others_hold_their_leases() {
+    shows(|look, _| look.facts.silent_gateways = vec![mk_lease(31)], &[], &["agents' doors"]);
+    let all_ended = |look: &mut Plane, _: &mut Link| {
+        look.facts.gateways.clear();
+        look.facts.silent_gateways = vec![mk_lease(31)];
+    };
+    shows(all_ended, &["agents' doors"], &[]);
+    let told = |silent: &[LeaseFacts]| gateways(&[mk_lease(5)], silent).detail.unwrap_or_default();
+    let one = told(&[mk_lease(301)]);
+    assert!(one.contains("1 gateway for agents holds") && one.ends_with("ended without a word 5 min ago"), "{one}");
+    let two = told(&[mk_lease(301), mk_lease(61)]);
+    assert!(two.ends_with("2 gateways for agents ended without a word, the last 1 min ago"), "{two}");
 }
