@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use async_nats::jetstream::context::PublishErrorKind;
 use async_nats::jetstream::message::PublishMessage;
+use async_nats::jetstream::stream::RawMessageErrorKind;
 use bytes::Bytes;
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use holdfast_runtime::fail_point;
@@ -70,25 +71,38 @@ impl EventLog {
         Ok(self.last_sequence == Some(info.state.last_sequence) && self.created == Some(info.created))
     }
 
-    /// Reads how the stream ends: the bytes of its last [`TAIL_MAX`] messages or fewer, in their order. The writer goes on behind them.
+    /// Reads how the stream ends: the bytes of its last [`TAIL_MAX`] messages, in their order, or of fewer where one is gone. The writer goes on behind
+    /// them.
     ///
     /// # Errors
-    /// [`BusError::NoStream`] if it is not there, [`BusError::StreamCut`] if it had messages and has none, so that nobody can say how it ended,
-    /// [`BusError::Request`] if the server does not say.
+    /// [`BusError::NoStream`] if it is not there, [`BusError::StreamCut`] if it had messages and the last of them is gone, so that nobody can say how
+    /// it ended, [`BusError::Request`] if the server does not say.
     pub async fn load_tail(&mut self) -> Result<Vec<Bytes>, BusError> {
         let info = self.bus.stream_info(EVENTS_STREAM).await?;
-        if info.state.messages == 0 {
+        let (last, messages) = (info.state.last_sequence, info.state.messages);
+        if messages == 0 {
             check_whole(EVENTS_STREAM, &info.state)?;
         }
-        let last = info.state.last_sequence;
-        let count = info.state.messages.min(TAIL_MAX as u64);
+        let first = (last + 1).saturating_sub(TAIL_MAX as u64).max(1);
         let stream = self.bus.jetstream.get_stream_no_info(EVENTS_STREAM).await;
         let stream = &stream.map_err(|error| BusError::request("open a stream")(boxed(error)))?;
-        let reads = (last + 1 - count..=last).map(|sequence| async move {
-            let message = stream.get_raw_message(sequence).await;
-            message.map(|message| message.payload).map_err(|error| BusError::request("read a message")(boxed(error)))
+        let reads = (first..=last).rev().map(|sequence| async move {
+            match stream.get_raw_message(sequence).await {
+                Ok(message) => Ok(Some(message.payload)),
+                // What is gone is the end of what can be read.
+                Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => Ok(None),
+                Err(error) => Err(BusError::request("read a message")(boxed(error))),
+            }
         });
-        let tail = futures_util::stream::iter(reads).buffered(READS_AT_ONCE).try_collect().await?;
+        let mut reads = futures_util::stream::iter(reads).buffered(READS_AT_ONCE);
+        let mut tail = Vec::new();
+        while let Some(Some(payload)) = reads.try_next().await? {
+            tail.push(payload);
+        }
+        if tail.is_empty() && last > 0 {
+            return Err(BusError::StreamCut { stream: EVENTS_STREAM, messages, last });
+        }
+        tail.reverse();
         (self.last_sequence, self.created) = (Some(last), Some(info.created));
         Ok(tail)
     }

@@ -158,13 +158,24 @@ async fn an_event_stream_that_lost_messages_is_named_and_one_that_lost_all_has_n
             assert!(is_named, "{version:?}: {named:?}");
         }
         assert_eq!(log.load_tail().await.expect("the last is there"), [mk_event(3).payload], "{version:?}");
-        assert!(log.publish(&[mk_event(4)]).await.expect("published").complete, "readers get what is new");
+
+        // One of each subject while some are written: a hole between what is left.
+        let one_each = jetstream::stream::Config { max_messages_per_subject: 1, discard, ..ours.clone() };
+        raw.update_stream(one_each).await.expect("nobody forbids it");
+        let other = OutgoingEvent { subject: "holdfast.event.other".to_owned(), ..mk_event(4) };
+        let published = log.publish(&[other, mk_event(5), mk_event(6)]).await.expect("published");
+        assert!(published.complete, "readers get what is new");
+        raw.update_stream(ours.clone()).await.expect("nobody forbids it");
+        let cut = bus.check_events().await;
+        assert!(matches!(cut, Err(BusError::StreamCut { messages: 2, last: 6, .. })), "{version:?}: {cut:?}");
+        assert_eq!(log.load_tail().await.expect("the last is there"), [mk_event(6).payload], "{version:?}");
+        assert!(log.publish(&[mk_event(7)]).await.expect("published").complete, "readers get what is new");
 
         let max_age = Duration::from_millis(100);
         let brief = jetstream::stream::Config { max_age, duplicate_window: max_age, ..ours };
         raw.update_stream(brief).await.expect("nobody forbids it");
         let emptied = async {
-            while !matches!(log.load_tail().await, Err(BusError::StreamCut { messages: 0, last: 4, .. })) {
+            while !matches!(log.load_tail().await, Err(BusError::StreamCut { messages: 0, last: 7, .. })) {
                 tokio::task::yield_now().await;
             }
         };

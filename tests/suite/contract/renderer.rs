@@ -133,6 +133,19 @@ async fn an_event_stream_that_another_hand_emptied_is_named_while_the_log_goes_o
     let raw = plane.raw().await;
     let ours = raw.get_stream(EVENTS_STREAM).await.expect("it is there").cached_info().config.clone();
     let discard = jetstream::stream::DiscardPolicy::Old;
+
+    // One of each subject: the lease of the second renderer leaves a hole where that of the first one was.
+    plane.restart_leader().await;
+    plane.audited().await;
+    let one_each = jetstream::stream::Config { max_messages_per_subject: 1, discard, ..ours.clone() };
+    raw.update_stream(one_each).await.expect("they may");
+    raw.update_stream(ours.clone()).await.expect("they may");
+    let cut = raw.get_stream(EVENTS_STREAM).await.expect("it is there").cached_info().state.clone();
+    assert!(cut.messages < cut.last_sequence - cut.first_sequence + 1, "{cut:?}");
+    plane.restart_leader().await;
+    plane.apply(vec![mk_mode("db-1", Mode::Simulation)]).await;
+    plane.audited().await;
+
     raw.update_stream(jetstream::stream::Config { max_messages: 1, discard, ..ours.clone() }).await.expect("they may");
     raw.update_stream(ours).await.expect("they may");
 
