@@ -82,13 +82,16 @@ fleet_agents() {
     progress ""
 }
 
-# Applies the estate, once.
+# Applies the estate, once; and again where a check of packets that was cut off left its hosts open.
 fleet_apply() {
-    local digest
+    local digest mode
     digest="$(sha256sum <"$PLANE_DOCUMENTS/objects.yaml" | cut -c1-64)"
-    [[ "$(plane_value APPLIED)" != "$digest" ]] || return 0
+    mode="$(plane_value MODE)"
+    [[ -z $mode ]] || say "a check of packets was cut off and may have left the hosts in $mode: applying the estate again"
+    [[ -n $mode || "$(plane_value APPLIED)" != "$digest" ]] || return 0
     holdfast apply -f "$PLANE_DOCUMENTS/objects.yaml" >&2 || die "the estate's documents are refused (the words are above)"
     plane_remember APPLIED "$digest"
+    plane_remember MODE ""
 }
 
 # Finds the hosts that are enrolled here and are not in the estate: they were of an earlier one, and nothing serves them.
@@ -111,7 +114,8 @@ fleet_tell_leftovers() {
     local object left=()
     mapfile -t left < <(holdfast plan -f "$PLANE_DOCUMENTS/objects.yaml" --prune 2>/dev/null | sed -n 's/ deleted$//p')
     ((${#left[@]} == 0)) || say "in force, but not in the estate (an operator's, or of an earlier form of it):"
-    for object in "${left[@]}"; do say "  $object   to take it out of force: holdfast delete $object --wait"; done
+    # With hosts that nobody serves any more a wait for all of them has no end.
+    for object in "${left[@]}"; do say "  $object   to take it out of force: holdfast delete $object$([[ -n $STRANGERS ]] || printf " --wait")${STRANGERS:+ (without --wait: $STRANGERS would be waited for)}"; done
 }
 
 # Prints the estate's hosts that are not proven to hold what was rendered for them, one a line; fails where the API does.

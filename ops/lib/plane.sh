@@ -43,11 +43,17 @@ plane_binaries_are_there() {
 
 # Lets one command at a time work on the plane.
 plane_lock() {
-    exec 9<>"$PLANE/lock"
-    if ! flock -n 9; then
-        say "waiting for another run that works on $PLANE (pid $(cat "$PLANE/lock"), up to 15 minutes)"
-        flock -w 900 9 || die "another run works on $PLANE: pid $(cat "$PLANE/lock")"
-    fi
+    while :; do
+        exec 9<>"$PLANE/lock"
+        if ! flock -n 9; then
+            say "waiting for another run that works on $PLANE (pid $(cat "$PLANE/lock" 2>/dev/null), up to 15 minutes)"
+            flock -w 900 9 || die "another run works on $PLANE: pid $(cat "$PLANE/lock" 2>/dev/null)"
+        fi
+        # A run that wiped the plane took the file away: whoever waited for it has a lock on nothing.
+        [[ ! $PLANE/lock -ef /proc/$$/fd/9 ]] || break
+        exec 9>&-
+        install -d -m 0755 "$PLANE"
+    done
     printf '%s\n' "$$" >"$PLANE/lock"
 }
 

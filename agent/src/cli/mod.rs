@@ -40,10 +40,11 @@ const BUILD: Build = Build { service: "agent", version: env!("CARGO_PKG_VERSION"
     about,
     arg_required_else_help = true,
     before_help = "Examples:
-  holdfast-agent enrol --token-file web.token --gateway https://10.71.0.1:7443 --ca-pin sha256:0000000000000000000000000000000000000000000000000000000000000000
-  holdfast-agent run                             # last good from disk at once, then what the gateways say
-  holdfast-agent status                          # what is in force and how that is known
-  holdfast-agent doctor                          # what is wrong on this host, and what to do
+  holdfast-agent enrol --token-file web.token --gateway https://10.71.0.1:7443 \\
+    --ca-pin sha256:0000000000000000000000000000000000000000000000000000000000000000
+  holdfast-agent run                             # from disk, then what gateways say
+  holdfast-agent status                          # what is in force
+  holdfast-agent doctor                          # what is wrong, and what to do
 "
 )]
 struct Arguments {
@@ -59,7 +60,7 @@ enum Command {
     /// Enforce the last good policy from disk at once, then what the source says
     #[command(before_help = "Examples:
   holdfast-agent run
-  holdfast-agent run --standalone policy.json    # without a gateway; docs/agent.md has the form of the file
+  holdfast-agent run --standalone policy.json    # docs/agent.md has its form
 ")]
     Run {
         /// Take the policy from this file instead of a gateway: flat artifact bytes (*.hfp) or JSON; read again on SIGHUP and by `reload`
@@ -77,7 +78,8 @@ enum Command {
 Where it was cut off, the same command takes it up again.
 
 Examples:
-  holdfast-agent enrol --token-file web.token --gateway https://10.71.0.1:7443 --ca-pin sha256:0000000000000000000000000000000000000000000000000000000000000000
+  holdfast-agent enrol --token-file web.token --gateway https://10.71.0.1:7443 \\
+    --ca-pin sha256:0000000000000000000000000000000000000000000000000000000000000000
 "
     )]
     Enrol {

@@ -103,9 +103,12 @@ fn files(path: &Path, recursive: bool) -> Result<Vec<PathBuf>, Error> {
 fn gather(folder: &Path, recursive: bool, found: &mut Vec<PathBuf>) -> Result<(), Error> {
     let failed = |source| Error::Read { path: folder.to_owned(), source };
     for entry in std::fs::read_dir(folder).map_err(failed)? {
-        let path = entry.map_err(failed)?.path();
+        let entry = entry.map_err(failed)?;
+        let path = entry.path();
+        // A link to a folder is not followed: it may lead back.
+        let is_link = entry.file_type().map_err(failed)?.is_symlink();
         if path.is_dir() {
-            if recursive {
+            if recursive && !is_link {
                 gather(&path, recursive, found)?;
             }
         } else if path.extension().is_some_and(|ext| ext == "yaml" || ext == "yml" || ext == "json") {
@@ -132,6 +135,20 @@ mod tests {
         let refused = text(std::io::repeat(b'#'), Path::new("pipe"), 1 << 20);
         let words = refused.expect_err("it has no end").to_string();
         assert!(words.starts_with("pipe and what was read before it do not end within 64 MiB"), "{words}");
+    }
+
+    #[test]
+    fn a_link_that_leads_back_into_its_folder_ends_nowhere() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let below = folder.path().join("below");
+        std::fs::create_dir(&below).expect("is made");
+        std::fs::write(below.join("a.yaml"), "").expect("is written");
+        std::os::unix::fs::symlink("a.yaml", below.join("linked.yaml")).expect("is made");
+        for name in ["one", "two"] {
+            std::os::unix::fs::symlink(".", below.join(name)).expect("is made");
+        }
+        let found = files(folder.path(), true).expect("reads");
+        assert_eq!(found, ["a.yaml", "linked.yaml"].map(|name| below.join(name)));
     }
 
     #[test]

@@ -112,6 +112,9 @@ pub(crate) enum Error {
         #[source]
         source: std::io::Error,
     },
+    /// What was read is empty.
+    #[error("no document is in what was given; nothing was changed")]
+    NoDocument,
     /// A file that is to be made.
     #[error("{} cannot be made", path.display())]
     Write {
@@ -202,6 +205,7 @@ impl Error {
             | Self::Empty { .. }
             | Self::TooMuch { .. }
             | Self::Write { .. }
+            | Self::NoDocument
             | Self::Checkpoint { .. }
             | Self::Forged { .. }
             | Self::Exec { .. }
@@ -228,6 +232,7 @@ impl Error {
             Self::Read { .. } => "input-unreadable",
             Self::TooMuch { .. } => "input-too-much",
             Self::Write { .. } => "output-unwritable",
+            Self::NoDocument => "input-empty",
             Self::Interrupted { .. } => "interrupted",
             Self::Empty { .. } => "folder-empty",
             Self::Checkpoint { .. } => "checkpoint-malformed",
@@ -265,6 +270,7 @@ impl Error {
             | Self::Empty { .. }
             | Self::TooMuch { .. }
             | Self::Write { .. }
+            | Self::NoDocument
             | Self::Interrupted { .. }
             | Self::Checkpoint { .. }
             | Self::Forged { .. }
@@ -326,6 +332,7 @@ impl Error {
             | Self::Empty { .. }
             | Self::TooMuch { .. }
             | Self::Write { .. }
+            | Self::NoDocument
             | Self::Interrupted { .. }
             | Self::Checkpoint { .. }
             | Self::Forged { .. }

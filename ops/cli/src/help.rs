@@ -27,11 +27,11 @@ pub(crate) fn taught(command: Command) -> Command {
 pub(crate) const ROOT: &str = "\
 Examples (the hosts are those of the demo: ./ops/up --detach, then . .holdfast/env):
   holdfast status                            # how far the fleet is
-  holdfast get hosts                         # every host, those in trouble first
-  holdfast plan -f policies/                 # what that would change; writes nothing
-  holdfast apply -f policies/ --wait         # put them in force, wait until hosts have proven it
-  holdfast explain flow web-1 db-1 5432/tcp  # who may talk to whom, and which policy says so
-  holdfast doctor                            # what is wrong here, and what to do
+  holdfast get hosts                         # those in trouble first
+  holdfast plan -f policies/                 # what that would change
+  holdfast apply -f policies/ --wait         # until every host has proven it
+  holdfast explain flow web-1 db-1 5432/tcp  # who may talk to whom, and why
+  holdfast doctor                            # what is wrong, and what to do
 ";
 
 pub(crate) const ROOT_END: &str = "\
@@ -55,8 +55,9 @@ The change stays in force however the wait ends: waiting only looks.";
 pub(crate) const APPLY: &str = "\
 Examples:
   holdfast apply -f policy.yaml
-  holdfast apply -f policies/ --wait   # and wait until every host has proven it
-  holdfast apply -f policies/ --prune --wait --timeout 5m  # the rest of these namespaces goes
+  holdfast apply -f policies/ --wait   # until every host has proven it
+  # what else is in these namespaces goes:
+  holdfast apply -f policies/ --prune --wait --timeout 5m
   cat policy.yaml | holdfast apply -f -
 ";
 
@@ -77,9 +78,9 @@ Examples:
 
 pub(crate) const DESCRIBE: &str = "\
 Examples:
-  holdfast describe host booking/web-1           # what governs it, what it has proven
-  holdfast describe Policy/booking/web           # what it says, and which hosts it governs
-  holdfast describe host booking/web-1 -o wide   # with digests, addresses and empty components
+  holdfast describe host booking/web-1           # what governs it, what it proved
+  holdfast describe Policy/booking/web           # and which hosts it governs
+  holdfast describe host booking/web-1 -o wide   # with digests and addresses
 ";
 
 pub(crate) const PLAN: &str = "\
@@ -87,7 +88,7 @@ The digest that a plan ends with can be demanded: `apply --plan DIGEST` refuses 
 
 Examples:
   holdfast plan -f ops/lab/estates/harbour/steps/quarantine.yaml
-  holdfast plan -f policies/ --detailed-exitcode   # exit 2 if anything would change
+  holdfast plan -f policies/ --detailed-exitcode   # exit 2 if it would change
 ";
 
 pub(crate) const PLAN_ENDS: &str = "\
@@ -138,7 +139,7 @@ Examples:
 
 pub(crate) const ENROL: &str = "\
 Examples:
-  holdfast enrol-token create --namespace booking --label app=web --out web.token
+  holdfast enrol-token create -n booking --label app=web --out web.token
   holdfast enrol-token list
 ";
 
@@ -161,7 +162,7 @@ pub(crate) const ENROL_REVOKE: &str =
 
 pub(crate) const TOKEN: &str = "\
 Examples:
-  holdfast api-token create ci --role editor --namespace booking --ttl 90d --out ci.token
+  holdfast api-token create ci --role editor -n booking --ttl 90d --out ci.token
   holdfast api-token list
 ";
 
@@ -169,7 +170,7 @@ pub(crate) const TOKEN_CREATE: &str = "\
 viewer reads; editor also authors; operator also makes enrolment tokens; auditor reads the audit log; admin may all.
 
 Examples:
-  holdfast api-token create ci --role editor --namespace booking --ttl 90d --out ci.token
+  holdfast api-token create ci --role editor -n booking --ttl 90d --out ci.token
   holdfast api-token create anna --role admin --out anna.token
 ";
 
@@ -182,7 +183,7 @@ Every accepted change is an operation; `holdfast get operations` is the same lis
 
 Examples:
   holdfast operation
-  holdfast operation op_01890a5d-ac96-774b-bcce-b302099a8057 --wait --timeout 2m
+  holdfast operation op_01890a5d-ac96-774b-bcce-b302099a8057 --wait
 ";
 
 pub(crate) const OPERATION_ENDS: &str = "\
@@ -199,9 +200,9 @@ Examples:
 
 pub(crate) const AUDIT: &str = "\
 Examples:
-  holdfast audit tail                           # the last 20 events
-  holdfast audit checkpoint > checkpoint.json   # keep it elsewhere
-  holdfast audit verify --against checkpoint.json  # nothing was changed or cut off since
+  holdfast audit tail                              # the last 20 events
+  holdfast audit checkpoint > checkpoint.json      # keep it elsewhere
+  holdfast audit verify --against checkpoint.json  # unchanged since
 ";
 
 pub(crate) const TAIL: &str = "\
@@ -209,8 +210,9 @@ Examples:
   holdfast audit tail            # the last 20 events
   holdfast audit tail -n 100
   holdfast audit tail --since 1h
-  holdfast audit tail --follow   # and what comes, until Ctrl-C; over a restart of the service too
-  holdfast audit tail --from 1 -o json > log.ndjson  # every entry as it is kept, one a line
+  holdfast audit tail --follow   # and what comes, until Ctrl-C
+  # every entry as it is kept, one a line:
+  holdfast audit tail --from 1 -o json > log.ndjson
 ";
 
 pub(crate) const VERIFY: &str = "\
@@ -314,7 +316,7 @@ mod tests {
     fn no_example_is_wider_than_a_page() {
         for (path, command) in all() {
             let text = command.get_before_help().map(ToString::to_string).unwrap_or_default();
-            let wide = text.lines().find(|line| line.starts_with("  ") && line.chars().count() > 100);
+            let wide = text.lines().find(|line| line.starts_with("  ") && line.chars().count() > 80);
             assert!(wide.is_none(), "{path}{wide:?}");
         }
     }

@@ -17,7 +17,7 @@ use holdfast_runtime::service::{Common, Error, perform};
     before_help = "Examples:
   holdfast-audit --config /etc/holdfast/audit.toml run
   holdfast-audit healthcheck                     # is it ready
-  holdfast-audit config                          # every setting in force, and where it came from
+  holdfast-audit config                          # the settings in force
 "
 )]
 struct Cli {

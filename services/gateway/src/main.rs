@@ -16,9 +16,9 @@ use holdfast_runtime::service::{Common, Error, block_on, perform, print};
     version,
     before_help = "Examples:
   holdfast-gateway --config /etc/holdfast/gateway.toml run
-  holdfast-gateway --doors agents run                    # one process for each door; or both in one
-  (umask 077; holdfast-gateway admin-token > admin.token)  # the first API token, for its owner alone
-  holdfast-gateway config                                # every setting in force, and where it came from
+  holdfast-gateway --doors agents run                    # or both in one
+  (umask 077; holdfast-gateway admin-token > admin.token)  # the first token
+  holdfast-gateway config                                # the settings in force
 "
 )]
 struct Cli {
@@ -34,7 +34,7 @@ enum Command {
     Common(Common),
     /// Makes an API token for everything and prints it, this once. Needs the database role of the operators' door.
     #[command(before_help = "Examples:
-  (umask 077; holdfast-gateway admin-token > admin.token)  # others must not read it: it may do everything
+  (umask 077; holdfast-gateway admin-token > admin.token)
 ")]
     AdminToken {
         /// What the token is called in lists and events.

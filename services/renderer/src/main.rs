@@ -23,9 +23,9 @@ use time::OffsetDateTime;
     version,
     before_help = "Examples:
   holdfast-renderer init --dir keys --gateway-agents-name gateway.example
-  holdfast-renderer migrate                      # the database, with the owner's role
+  holdfast-renderer migrate                      # by the owner's role
   holdfast-renderer --config /etc/holdfast/renderer.toml run
-  holdfast-renderer config                       # every setting in force, and where it came from
+  holdfast-renderer config                       # the settings in force
 "
 )]
 struct Cli {
@@ -41,7 +41,8 @@ enum Command {
     Common(Common),
     /// Makes keys, certificates and server configurations; a second run makes only what is missing.
     #[command(before_help = "Examples:
-  holdfast-renderer init --dir keys --gateway-agents-name gateway.example --gateway-operators-name holdfast.example
+  holdfast-renderer init --dir keys --gateway-agents-name gateway.example \\
+    --gateway-operators-name holdfast.example
 ")]
     Init(InitArgs),
     /// Brings the database to the form of this build. Needs the owner's role and `--identity` with the CA's certificate.

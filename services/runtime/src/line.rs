@@ -11,6 +11,8 @@ use clap_complete::Shell;
 
 /// The page of one command.
 const PAGE: &str = "{about-with-newline}\n{before-help}{usage-heading} {usage}\n\n{all-args}{after-help}";
+/// What the narrowest usual terminal does not wrap, a pin of 64 digits being the longest word.
+const EXAMPLE_WIDTH_MAX: usize = 84;
 const COMPLETION: &str = "completion";
 const MAN: &str = "man";
 const SHELL: &str = "shell";
@@ -109,6 +111,10 @@ fn look(root: &Command, command: &Command, path: &str, found: &mut Vec<String>) 
         found.push(format!("{path}: no exit codes"));
     }
     let shown = text(command.get_before_help());
+    for wide in shown.lines().filter(|line| line.starts_with("  ") && line.chars().count() > EXAMPLE_WIDTH_MAX) {
+        found.push(format!("{path}: an example that a terminal wraps cannot be copied: `{wide}`"));
+    }
+    let shown = shown.replace(" \\\n   ", "");
     let typed: Vec<&str> = shown.lines().filter_map(|line| line.strip_prefix("  ")).collect();
     if !typed.iter().any(|line| line.contains(path)) {
         found.push(format!("{path}: no example of itself"));

@@ -1,11 +1,14 @@
 //! One fleet from nothing to nothing: converged, obeyed by packets, edited, restarted, proven, gone.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use holdfast_suite::complaint::Complaint;
-use holdfast_suite::plane::{Plane, root};
+use holdfast_suite::plane::{Plane, root, wait_for};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::Value;
 
 use super::remains::Remains;
@@ -26,6 +29,7 @@ fn a_fleet_converges_obeys_is_edited_survives_a_restart_and_leaves_nothing() {
     what_was_killed_is_started_again(&plane);
     super::readme::commands_answer_as_they_say(&plane);
     what_the_estate_does_not_have_is_told_at_once(&plane);
+    a_check_that_is_cut_off_leaves_no_host_open(&plane);
     proven(&plane);
     nobody_complained_but(&plane, |complaint| complaint.is_of_killed_gateway(AGENTS_PORTS[0]));
     a_host_that_the_estate_lost_is_told_and_not_waited_for(&plane);
@@ -36,10 +40,13 @@ fn a_fleet_converges_obeys_is_edited_survives_a_restart_and_leaves_nothing() {
     assert!(!folder.exists() || fs::read_dir(&folder).expect("it is ours").next().is_none(), "{folder:?} is not empty");
 }
 
+/// Waits until all of so many hosts are proven: one whose session begins anew after a start is progressing for a moment, though it was converged before.
 pub(crate) fn converged(plane: &Plane, hosts: u64) {
-    let status = plane.ask(&["status"]);
-    assert_eq!(status["state"], "converged", "{status}");
-    assert_eq!((&status["hosts"]["total"], &status["hosts"]["converged"]), (&hosts.into(), &hosts.into()), "{status}");
+    wait_for("every host is proven", Duration::from_secs(60), || {
+        let status = plane.ask(&["status"]);
+        assert_eq!(status["hosts"]["total"], hosts, "{status}");
+        status["state"] == "converged" && status["hosts"]["converged"] == hosts
+    });
 }
 
 /// `ops/up` has judged every expectation once; a second run must find the same.
@@ -118,6 +125,34 @@ fn what_the_estate_does_not_have_is_told_at_once(plane: &Plane) {
     let removed = plane.holdfast(&["delete", "Policy/booking/own", "--wait"]);
     assert!(removed.status.success(), "{}", String::from_utf8_lossy(&removed.stderr));
     fs::remove_file(own).expect("it is ours");
+}
+
+/// `holdfast-lab verify` opens every host: Ctrl-C puts them back, and after a kill the next start does.
+fn a_check_that_is_cut_off_leaves_no_host_open(plane: &Plane) {
+    let cut = |signal: Signal| {
+        let mut command = plane.lab_command(&["verify"]);
+        let check = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("bash can be run");
+        wait_for("a host is open", Duration::from_secs(60), || modes(plane).contains("visibility"));
+        kill(Pid::from_raw(check.id().try_into().expect("a pid")), signal).expect("it is ours");
+        check.wait_with_output().expect("it ends")
+    };
+    let told = cut(Signal::SIGINT);
+    let words = String::from_utf8_lossy(&told.stderr);
+    assert_eq!(told.status.code(), Some(130), "{words}");
+    assert!(words.contains("interrupted: putting the hosts into force again"), "{words}");
+    assert_eq!(modes(plane), BTreeSet::from(["enforced".to_owned()]), "{words}");
+
+    cut(Signal::SIGKILL);
+    let said = plane.up();
+    assert!(said.contains("a check of packets was cut off"), "{said}");
+    assert_eq!(modes(plane), BTreeSet::from(["enforced".to_owned()]), "{said}");
+}
+
+/// The modes that hosts have.
+fn modes(plane: &Plane) -> BTreeSet<String> {
+    let hosts = plane.ask(&["get", "hosts"]);
+    let mode = |host: &Value| host["mode"].as_str().map(str::to_owned);
+    hosts["items"].as_array().into_iter().flatten().filter_map(mode).collect()
 }
 
 /// An estate has one host less: the start says whom nobody serves any more, and the rest is held against packets as before.

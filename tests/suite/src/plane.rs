@@ -331,11 +331,20 @@ impl Plane {
         self.sourced("holdfast-lab", arguments)
     }
 
+    /// `holdfast-lab` of the plane, to be started.
+    pub fn lab_command(&self, arguments: &[&str]) -> Command {
+        self.sourced_command("holdfast-lab", arguments)
+    }
+
     fn sourced(&self, program: &str, arguments: &[&str]) -> Output {
+        self.sourced_command(program, arguments).output().expect("bash can be run")
+    }
+
+    fn sourced_command(&self, program: &str, arguments: &[&str]) -> Command {
         let env = self.folder().join("env");
         let mut command = Command::new("bash");
         command.args(["-euc", r#"source "$0"; exec "$@""#]).arg(env).arg(program).args(arguments);
-        command.output().expect("bash can be run")
+        command
     }
 
     fn script(&self, name: &str) -> Command {

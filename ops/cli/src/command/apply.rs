@@ -22,6 +22,9 @@ pub(super) async fn apply(
     let request = ApplyRequest { expected_plan: plan, ..request(&documents)? };
     let applying = api.post("/v1/apply", &request, Some(crate::api::LONG_TIMEOUT));
     let response: ApplyResponse = Progress::new(format).during("applying", Box::pin(applying)).await?;
+    if response.objects.is_empty() {
+        return Err(Error::NoDocument);
+    }
     finish(api, response, waiting, format).await
 }
 

@@ -17,6 +17,9 @@ pub(super) async fn plan(api: &Api, documents: Documents, detailed: bool, format
     let request = request(&documents)?;
     let planning = api.post("/v1/plan", &request, Some(LONG_TIMEOUT));
     let plan: PlanView = Progress::new(format).during("planning", Box::pin(planning)).await?;
+    if plan.objects.is_empty() {
+        return Err(Error::NoDocument);
+    }
     warn(&plan.warnings);
     let names = plan.hosts.iter().map(|host| format!("host/{}/{}", host.namespace, host.name)).collect();
     let text = text_of(&plan, format.is_wide());

@@ -179,6 +179,16 @@ async fn a_host_is_described_with_what_governs_it_and_a_policy_with_whom_it_gove
 }
 
 #[tokio::test]
+async fn input_without_a_document_is_no_success() {
+    let plane = Plane::start().await;
+    plane.file("remark.yaml", "# nothing yet\n---\n");
+    for arguments in [["apply", "-f", "-"], ["plan", "-f", "-"], ["apply", "-f", "remark.yaml"]] {
+        let ran = plane.run(&arguments).await;
+        assert!(ran.code == 1 && ran.stderr.contains("[input-empty]"), "{ran:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_list_without_a_line_says_what_is_not_there_and_where() {
     let plane = Plane::start().await;
     let ran = plane.run(&["get", "policies", "-n", "bookng"]).await;

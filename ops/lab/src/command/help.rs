@@ -21,11 +21,11 @@ Hosts are network namespaces of this machine; ./ops/up makes them with agents an
 says which lab is meant (HOLDFAST_LAB). Needs root, but for `verify --render-only`.
 
 Examples:
-  holdfast-lab hosts                       # the hosts, their addresses and agents
+  holdfast-lab hosts                       # their addresses and agents
   holdfast-lab probe web-1 db-1 5432/tcp   # one flow by a real packet
   holdfast-lab exec web-1 -- ip address    # a program on a host
-  holdfast-lab verify                      # everything that the estate expects, by packets
-  holdfast-lab verify --render-only        # the same on paper, for every estate of the project
+  holdfast-lab verify                      # what the estate expects
+  holdfast-lab verify --render-only        # the same on paper
 ";
 
 pub(super) const DOCUMENTS: &str = "Examples:\n  holdfast-lab documents --to /tmp/documents\n";
@@ -39,8 +39,8 @@ Examples:
 pub(super) const EXEC: &str = "\
 Examples:
   holdfast-lab exec web-1 -- ip address
-  holdfast-lab exec web-1 -- nft list ruleset   # what the kernel of the host enforces
-  holdfast-lab exec @control -- ss -ltn         # what the control plane listens on
+  holdfast-lab exec web-1 -- nft list ruleset   # what its kernel enforces
+  holdfast-lab exec @control -- ss -ltn         # who listens there
 ";
 pub(super) const EXEC_ENDS: &str = "Exit codes: those of the program; 1 if it cannot be run, 64 wrong usage.";
 pub(super) const HOSTS: &str = "Examples:\n  holdfast-lab hosts\n  holdfast-lab hosts -o json\n";
@@ -64,7 +64,8 @@ pub(super) const PUBLISH: &str = "Examples:\n  holdfast-lab publish 127.0.0.1:70
 pub(super) const START: &str = "\
 Examples:
   holdfast-lab start -- holdfast-agent run --state {state}
-  holdfast-lab start web-1 web-2 -- holdfast-agent run --state {state} --standalone policy.json
+  holdfast-lab start web-1 -- \\
+    holdfast-agent run --state {state} --standalone policy.json
 ";
 pub(super) const STOP: &str = "Examples:\n  holdfast-lab stop\n  holdfast-lab stop web-1\n";
 pub(super) const UP: &str = "\
@@ -106,6 +107,7 @@ mod tests {
         for (path, page) in seen {
             let text = page.get_before_help().map(ToString::to_string).unwrap_or_default();
             let (_, listed) = text.split_once("Examples:").unwrap_or_else(|| panic!("{path}has no example"));
+            let listed = listed.replace(" \\\n   ", "");
             let typed = listed.lines().filter_map(|line| line.strip_prefix("  "));
             // Neither a remark nor where its words go is the command's.
             let typed: Vec<&str> = typed.filter_map(|line| line.split(['#', '>']).next()).map(str::trim).collect();

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use comfy_table::{ContentArrangement, Table, presets};
+use holdfast_documents::Faults;
 use serde::Serialize;
 
 /// How long nothing is said.
@@ -23,16 +24,19 @@ pub enum Format {
     Json,
 }
 
-/// Writes an error and its causes on stderr, in one line.
-pub fn complain(error: &dyn Error) {
-    let mut line = format!("error: {error}");
+/// Writes an error and its causes on stderr, in one line, and every fault of an estate's documents on a line of its own.
+pub fn complain(error: &(dyn Error + 'static)) {
+    let mut text = format!("error: {error}");
+    let mut faults = String::new();
     let mut cause = error.source();
     while let Some(error) = cause {
-        line = format!("{line}: {error}");
+        text = format!("{text}: {error}");
+        let list = error.downcast_ref::<Faults>().map_or(&[][..], Faults::list);
+        faults.extend(list.iter().map(|fault| format!("\n  {fault}")));
         cause = error.source();
     }
     // Nothing is left to say when stderr itself is closed.
-    let _ = writeln!(io::stderr(), "{line}");
+    let _told = writeln!(io::stderr(), "{text}{faults}");
 }
 
 /// Writes one JSON document on stdout.

@@ -100,7 +100,7 @@ pub fn verify_standing(folder: &Path, files: &[PathBuf], output: Format) -> Resu
     };
     let estate = load_estate(&file, hosts_wanted)?;
     let program = lab.record().mode_command.clone().ok_or(Error::NoModeCommand)?;
-    let mut fleet = Commanded { lab: &lab, program };
+    let mut fleet = Commanded::new(&lab, program)?;
     let view = judge(&lab, &estate, (0, At::BothEnds), &mut fleet, &file)?;
     let right = view.wrong == 0 && view.unmet.is_empty();
     show(&[view], output)?;

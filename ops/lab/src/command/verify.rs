@@ -4,7 +4,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use holdfast_documents::estate;
 use holdfast_render::Index;
 
 use super::output::{Format, complain, counted, say, write_json, write_table};
@@ -85,7 +84,6 @@ pub fn run(lab: &Path, args: &Args) -> Result<ExitCode, VerifyError> {
             Err(error) => {
                 unread += 1;
                 complain(error.as_ref());
-                explain(error.as_ref())?;
             }
         }
     }
@@ -100,18 +98,6 @@ fn judge(file: &Path) -> Result<Report, Box<dyn std::error::Error>> {
         Case::Churn(churn) => Ok(verify_churn(&churn, &Index::new)),
     };
     Ok(made?)
-}
-
-/// Says every fault of an estate's own documents.
-fn explain(error: &(dyn std::error::Error + 'static)) -> io::Result<()> {
-    if let Some(FindError::Estate { source, .. }) = error.downcast_ref::<FindError>()
-        && let estate::Error::Faults(faults) = source.as_ref()
-    {
-        for fault in faults.list() {
-            say(&format!("  {fault}"))?;
-        }
-    }
-    Ok(())
 }
 
 fn show(reports: &[Report], output: Format) -> io::Result<()> {

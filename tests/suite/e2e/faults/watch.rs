@@ -26,7 +26,7 @@ const ROLES: [&str; 2] = ["[api, jobs]", "[api, jobs, cache]"];
 /// How long an edit may take to be taken.
 const EDITED: Duration = Duration::from_secs(60);
 /// How long an agent may take to find a gateway that is there.
-const SETTLES: Duration = Duration::from_secs(30);
+const SETTLES: Duration = Duration::from_secs(90);
 /// How many flows of the traffic are denied; they come first.
 const DENIED: usize = 2;
 
