@@ -78,7 +78,7 @@ Examples:
 
 pub(crate) const DESCRIBE: &str = "\
 Examples:
-  holdfast describe host booking/web-1          # what governs it, what it proved
+  holdfast describe host booking/web-1          # what governs it, its proof
   holdfast describe Policy/booking/web          # and which hosts it governs
   holdfast describe host booking/web-1 -o wide  # with digests and addresses
 ";
