@@ -111,11 +111,12 @@ fleet_tell_strangers() {
 
 # Says which objects are in force in the estate's namespaces though the estate does not have them (any more).
 fleet_tell_leftovers() {
-    local object left=()
+    local object left=() wait=''
     mapfile -t left < <(holdfast plan -f "$PLANE_DOCUMENTS/objects.yaml" --prune 2>/dev/null | sed -n 's/ deleted$//p')
     ((${#left[@]} == 0)) || say "in force, but not in the estate (an operator's, or of an earlier form of it):"
     # With hosts that nobody serves any more a wait for all of them has no end.
-    for object in "${left[@]}"; do say "  $object   to take it out of force: holdfast delete $object$([[ -n $STRANGERS ]] || printf " --wait")${STRANGERS:+ (without --wait: $STRANGERS would be waited for)}"; done
+    [[ -n $STRANGERS ]] || wait=' --wait'
+    for object in "${left[@]}"; do say "  $object   to take it out of force: holdfast delete $object$wait"; done
 }
 
 # Prints the estate's hosts that are not proven to hold what was rendered for them, one a line; fails where the API does.

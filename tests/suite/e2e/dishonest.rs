@@ -9,7 +9,7 @@ use holdfast_suite::plane::{Plane, Running};
 use holdfast_suite::traffic::{Places, Traffic};
 use serde_json::Value;
 
-use super::fleet::{converged, moved, versions};
+use super::fleet::{converges_anew, moved, versions};
 use super::packets::{attempts, beacons, rules_of, tcp, udp, whole};
 
 pub(crate) const ALTERED: &str = "db-1";
@@ -75,7 +75,7 @@ pub(crate) fn a_gateway_that_alters_or_swaps_is_refused_by_the_agents(plane: &Pl
     // Only now: a start of the plane gives up where a host's last word is a failure.
     drop(gateway);
     plane.up();
-    converged(plane, 12);
+    converges_anew(plane, 12);
     let moved = moved(&versions_before, &versions(plane));
     assert!(moved.values().all(|by| *by == 1), "lies make no version: {moved:?}");
     for (flow, fate) in traffic.end().into_iter().skip(2) {

@@ -25,7 +25,7 @@ pub(crate) const TOUCHED: [&str; 4] = ["api-1", "api-2", "jobs-1", "cache-1"];
 const ROLES: [&str; 2] = ["[api, jobs]", "[api, jobs, cache]"];
 /// How long an edit may take to be taken.
 const EDITED: Duration = Duration::from_secs(60);
-/// How long an agent may take to find a gateway that is there.
+/// How long an agent may take to find a gateway that is there: it dials in turn, and by its sixth dial may have waited 1 + 2 + 4 + 8 + 16 + 32 s.
 const SETTLES: Duration = Duration::from_secs(90);
 /// How many flows of the traffic are denied; they come first.
 const DENIED: usize = 2;
