@@ -8,11 +8,12 @@
 pub mod pairs;
 mod sockets;
 
+use std::collections::HashMap;
 use std::fmt;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -328,12 +329,16 @@ impl Traffic {
     fn start_attempts(&mut self, flow: &Flow) {
         let Route { from, to, port, .. } = flow.route.clone();
         let listener = to.listen(port);
-        let (there, over) = (Arc::clone(&flow.there), Arc::clone(&self.over));
+        // Which attempt comes from which port: a connection that came through is told by it, whether or not anything could follow.
+        let begun: Arc<Mutex<HashMap<u16, u64>>> = Arc::default();
+        let (there, over, known) = (Arc::clone(&flow.there), Arc::clone(&self.over), Arc::clone(&begun));
         self.receivers.push(thread::spawn(move || {
             loop {
                 match listener.accept() {
-                    // Whoever came through says which attempt it was.
-                    Ok((stream, _)) => there.take(number_told(stream).unwrap_or_else(|| there.seen().sent)),
+                    Ok((_, peer)) => {
+                        let number = known.lock().expect("no holder panics").remove(&peer.port());
+                        there.take(number.expect("nobody else connects here"));
+                    }
                     Err(error) if is_quiet(&error) && over.load(Ordering::Relaxed) => return,
                     Err(_) => {}
                 }
@@ -344,10 +349,10 @@ impl Traffic {
             netns::enter(&from.namespace).expect("the namespace stands");
             while !stop.load(Ordering::Relaxed) {
                 let number = there.next();
-                if let Ok(mut stream) = from.connect_here(SocketAddr::new(to.address, port), ATTEMPT_TIMEOUT) {
-                    // One that breaks now has come through nevertheless.
-                    drop(stream.write_all(&number.to_be_bytes()));
-                }
+                let socket = from.socket_here().unwrap_or_else(|error| panic!("no socket at {from}: {error}"));
+                begun.lock().expect("no holder panics").insert(sockets::port_of(&socket), number);
+                // One that is denied ends here.
+                let _refused = socket.connect_timeout(&SocketAddr::new(to.address, port).into(), ATTEMPT_TIMEOUT);
                 thread::sleep(ATTEMPT_PACE);
             }
         }));
@@ -433,12 +438,4 @@ fn read_words(mut stream: TcpStream, lane: &Lane, over: &AtomicBool) {
             have = 0;
         }
     }
-}
-
-/// The number that a new connection begins with.
-fn number_told(mut stream: TcpStream) -> Option<u64> {
-    stream.set_read_timeout(Some(RECEIVE_TIMEOUT)).ok()?;
-    let mut word = [0; 8];
-    stream.read_exact(&mut word).ok()?;
-    Some(u64::from_be_bytes(word))
 }

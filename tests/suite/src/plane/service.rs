@@ -127,10 +127,11 @@ impl Plane {
         let output = netns::within(&self.control(), || command.output()).expect("the control namespace stands");
         let output = output.expect("bash can be run");
         assert!(output.status.success(), "{}: {}", recipe.service, String::from_utf8_lossy(&output.stderr));
-        // The shell's child becomes the program in a moment; whoever asks for its settings then gets those of the program.
+        // The shell's child becomes the program in a moment, and has its settings a moment after its name.
         let is_it = || {
             let program = fs::read_link(Path::new("/proc").join(self.pid_of(&recipe.service)).join("exe"));
             program.is_ok_and(|program| program == recipe.program)
+                && self.settings_of(&recipe.service) == recipe.settings
         };
         wait_for(&format!("{} runs", recipe.service), DEADLINE, is_it);
     }

@@ -97,16 +97,27 @@ impl Place {
 
     /// A connection from this place.
     pub(super) fn connect(&self, to: SocketAddr, within: Duration) -> io::Result<TcpStream> {
-        netns::within(&self.namespace, || self.connect_here(to, within)).map_err(io::Error::other)?
+        let connected = netns::within(&self.namespace, || {
+            let socket = self.socket_here()?;
+            socket.connect_timeout(&to.into(), within)?;
+            Ok(socket.into())
+        });
+        connected.map_err(io::Error::other)?
     }
 
-    /// A connection by a thread that is in this place's namespace.
-    pub(super) fn connect_here(&self, to: SocketAddr, within: Duration) -> io::Result<TcpStream> {
-        let socket = Socket::new(Domain::for_address(to), Type::STREAM, Some(Protocol::TCP))?;
-        socket.bind(&SocketAddr::new(self.address, 0).into())?;
-        socket.connect_timeout(&to.into(), within)?;
-        Ok(socket.into())
+    /// A socket for one connection, bound to a port that it alone has, by a thread that is in this place's namespace.
+    pub(super) fn socket_here(&self) -> io::Result<Socket> {
+        let address = SocketAddr::new(self.address, 0);
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+        socket.bind(&address.into())?;
+        Ok(socket)
     }
+}
+
+/// The port that a socket is bound to.
+pub(super) fn port_of(socket: &Socket) -> u16 {
+    let address = socket.local_addr().ok().and_then(|address| address.as_socket());
+    address.expect("it is bound").port()
 }
 
 /// How many segments of a connection this end sent again which the other end had not got before.
