@@ -1,4 +1,4 @@
-//! Both halves of a session as pure machines, with the waiting between sessions and the watching within one.
+//! Both halves of a session as pure machines, with the waiting between sessions, the watching within one, and the scheduler over many.
 //!
 //! - No clock, no socket, no task: `now` comes in as [`time::Instant`], bytes go out by `poll_transmit`, and `poll_timeout` says when to come back
 //!   and why. The same inputs give the same outputs; randomness is a seed.
@@ -13,4 +13,5 @@ pub mod gateway;
 pub mod limits;
 pub mod liveness;
 pub mod random;
+pub mod scheduler;
 pub mod time;

@@ -29,6 +29,13 @@ pub const RETRY_AFTER_MAX: Duration = Duration::from_secs(15 * 60);
 
 /// How long a gateway half waits before it asks its shell again for what could not be read.
 pub const ASK_AGAIN: Duration = Duration::from_secs(1);
+/// When a build is given up whose end nobody told. One reads rows and then bodies, in two rounds at most, and a gateway's store gives each up after
+/// 20 s: what ends by itself is told as what it is before that.
+pub const BUILD_TIMEOUT: Duration = Duration::from_secs(75);
+/// The window of the first retry of a failed build.
+pub const REBUILD_BASE: Duration = Duration::from_secs(1);
+/// The largest one: an authority that comes back is asked by everybody within it, and an edit is to arrive within 30 s of that.
+pub const REBUILD_CAP: Duration = Duration::from_secs(10);
 /// How long a drained session may stay after the moment that it was given.
 pub const DRAIN_GRACE: Duration = Duration::from_secs(10);
 
