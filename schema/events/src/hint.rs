@@ -22,6 +22,10 @@ pub struct HostHint {
     pub lease_term: LeaseTerm,
     /// The number of this hint under that lease, from 1: a hole tells that one was lost.
     pub n: u64,
+    /// How many states are newer by the whole render, in this hint and others: what concerns few hosts goes first. Renderers before this field
+    /// said nothing of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub of: Option<u64>,
     /// What is newer, at most [`HOST_HINT_ENTRIES_MAX`].
     pub states: Vec<(HostId, Component, Version)>,
 }
@@ -148,8 +152,9 @@ impl Hint {
     /// Cuts the newer states of one render into hints, numbered on from `n`.
     #[must_use]
     pub fn of_render(lease_term: LeaseTerm, n: u64, states: &[(HostId, Component, Version)]) -> Vec<HostHint> {
+        let of = u64::try_from(states.len()).ok();
         let numbered = states.chunks(HOST_HINT_ENTRIES_MAX).zip(n..);
-        numbered.map(|(states, n)| HostHint { lease_term, n, states: states.to_vec() }).collect()
+        numbered.map(|(states, n)| HostHint { lease_term, n, of, states: states.to_vec() }).collect()
     }
 }
 
@@ -168,7 +173,7 @@ mod tests {
 
     #[test]
     fn every_hint_round_trips_on_its_subject_and_on_no_other() {
-        let host = HostHint { lease_term: LeaseTerm::from_raw(3), n: 7, states: mk_states(2) };
+        let host = HostHint { lease_term: LeaseTerm::from_raw(3), n: 7, of: Some(9), states: mk_states(2) };
         let request = EventId::new(Uuid::from_u128(5));
         let all = [Hint::Answer { request }, Hint::Event, Hint::Host(host), Hint::Intent, Hint::Request];
         for hint in &all {
@@ -181,12 +186,27 @@ mod tests {
     }
 
     #[test]
+    fn a_hint_of_a_renderer_that_says_nothing_of_the_whole_render_is_read_and_written_as_it_was() {
+        let host = HostId::new(Uuid::from_u128(1));
+        let old = format!(r#"{{"lease_term":3,"n":7,"states":[["{host}","policy",2]]}}"#);
+        let hint = Hint::decode("holdfast.hint.host", old.as_bytes()).expect("decodes");
+        let Hint::Host(read) = &hint else { panic!("{hint:?}") };
+        assert_eq!((read.of, read.states.len()), (None, 1));
+        assert_eq!(hint.encode().expect("encodes"), old.as_bytes());
+        let new = format!(r#"{{"lease_term":3,"n":7,"of":1200,"states":[["{host}","policy",2]]}}"#);
+        let hint = Hint::decode("holdfast.hint.host", new.as_bytes()).expect("decodes");
+        assert!(matches!(&hint, Hint::Host(read) if read.of == Some(1_200)));
+        assert_eq!(hint.encode().expect("encodes"), new.as_bytes());
+    }
+
+    #[test]
     fn a_render_is_cut_into_numbered_hints_of_bounded_size() {
         let hints = Hint::of_render(LeaseTerm::from_raw(u64::MAX), u64::MAX - 9, &mk_states(2_001));
         assert_eq!(hints.iter().map(|hint| hint.states.len()).collect::<Vec<_>>(), [1000, 1000, 1]);
         assert_eq!(hints[2].n, u64::MAX - 7);
+        assert!(hints.iter().all(|hint| hint.of == Some(2_001)), "the last one of a wide render is not narrow");
         assert!(Hint::Host(hints[0].clone()).encode().expect("encodes").len() < 85_000);
-        let over = HostHint { lease_term: LeaseTerm::ZERO, n: 1, states: mk_states(1_001) };
+        let over = HostHint { lease_term: LeaseTerm::ZERO, n: 1, of: None, states: mk_states(1_001) };
         let bytes = serde_json::to_vec(&over).expect("JSON");
         assert!(matches!(Hint::Host(over).encode(), Err(HintError::TooMany(1_001))));
         assert!(matches!(Hint::decode("holdfast.hint.host", &bytes), Err(HintError::TooMany(1_001))));

@@ -235,6 +235,15 @@ impl Session {
         }
     }
 
+    /// Whether a component holds a mark: it will be asked for once there is room.
+    #[must_use]
+    pub fn is_marked(&self, component: Component) -> bool {
+        match &self.phase {
+            Phase::Open(open) => open.slots.get(index(component)).is_some_and(Slot::is_marked),
+            Phase::AwaitHello { .. } | Phase::Admitting { .. } | Phase::Closed { .. } => false,
+        }
+    }
+
     /// An operator wants the current state of a component sent whole, once more.
     pub fn handle_resend(&mut self, component: Component) {
         self.mark(component, Slot::resend);

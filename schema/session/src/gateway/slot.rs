@@ -100,6 +100,11 @@ impl Slot {
         self.mark(tick);
     }
 
+    /// Whether something may be newer that was not asked for yet.
+    pub(super) const fn is_marked(&self) -> bool {
+        self.marked.is_some()
+    }
+
     /// The tick since when this slot wants to ask, if it does now.
     pub(super) fn wants_since(&self, now: Instant) -> Option<u64> {
         self.marked.filter(|_| !self.asked && self.staged.is_none() && self.ask_not_before <= now)

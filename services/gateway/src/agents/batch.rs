@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::JoinSet;
 
-use super::limits::{BATCH_MAX, BATCHES_AT_ONCE_MAX, QUESTIONS_MAX};
+use super::limits::{BATCH_MAX, QUESTIONS_MAX};
 
 /// Where questions are put.
 #[derive(Debug)]
@@ -23,14 +23,14 @@ impl<Q, A> Clone for Asker<Q, A> {
 }
 
 impl<Q: Send + 'static, A: Send + 'static> Asker<Q, A> {
-    /// A queue and what serves it: `answer` gets questions and gives as many answers, in their order.
-    pub(super) fn new<F, R>(answer: F) -> (Self, impl Future<Output = ()> + Send)
+    /// A queue and what serves it, so many batches at once: `answer` gets questions and gives as many answers, in their order.
+    pub(super) fn new<F, R>(at_once_max: usize, answer: F) -> (Self, impl Future<Output = ()> + Send)
     where
         F: Fn(Vec<Q>) -> R + Send + Sync + 'static,
         R: Future<Output = Vec<A>> + Send + 'static,
     {
         let (questions, waiting) = mpsc::channel(QUESTIONS_MAX);
-        (Self { questions }, serve(waiting, answer))
+        (Self { questions }, serve(waiting, at_once_max, answer))
     }
 
     /// Asks; `None` if there is no room or nobody answers any more.
@@ -42,14 +42,14 @@ impl<Q: Send + 'static, A: Send + 'static> Asker<Q, A> {
 }
 
 /// Ends when every asker is gone.
-async fn serve<Q, A, F, R>(mut waiting: mpsc::Receiver<(Q, oneshot::Sender<A>)>, answer: F)
+async fn serve<Q, A, F, R>(mut waiting: mpsc::Receiver<(Q, oneshot::Sender<A>)>, at_once_max: usize, answer: F)
 where
     Q: Send + 'static,
     A: Send + 'static,
     F: Fn(Vec<Q>) -> R + Send + Sync + 'static,
     R: Future<Output = Vec<A>> + Send + 'static,
 {
-    let at_once = Arc::new(Semaphore::new(BATCHES_AT_ONCE_MAX));
+    let at_once = Arc::new(Semaphore::new(at_once_max));
     let mut batches = JoinSet::new();
     loop {
         while batches.try_join_next().is_some() {}
@@ -83,7 +83,7 @@ mod tests {
         let seen = Arc::clone(&sizes);
         let gate = Arc::new(Semaphore::new(0));
         let opened = Arc::clone(&gate);
-        let (asker, serving) = Asker::new(move |questions: Vec<u32>| {
+        let (asker, serving) = Asker::new(4, move |questions: Vec<u32>| {
             seen.lock().unwrap().push(questions.len());
             let gate = Arc::clone(&opened);
             async move {
@@ -105,7 +105,7 @@ mod tests {
             assert_eq!(answer, Some(n * 2));
         }
         let sizes = sizes.lock().unwrap().clone();
-        assert!(sizes.len() <= BATCHES_AT_ONCE_MAX + 2, "{sizes:?}");
+        assert!(sizes.len() <= 4 + 2, "{sizes:?}");
         assert_eq!(sizes.iter().sum::<usize>(), 50);
     }
 }

@@ -51,7 +51,10 @@ pub(super) async fn run<S: AgentsStore>(
 
 fn handle_hint(registry: &Registry, answers: &Answers, hint: Hint) {
     match hint {
-        Hint::Host(hint) => registry.hint(&hint.states),
+        Hint::Host(hint) => {
+            let named = u64::try_from(hint.states.len()).unwrap_or(u64::MAX);
+            registry.hint(&hint.states, hint.of.unwrap_or(named));
+        }
         Hint::Answer { .. } => answers.look(),
         // For the renderer and the relay.
         Hint::Event | Hint::Intent | Hint::Request => {}

@@ -11,6 +11,7 @@ use holdfast_store::session::Opening;
 use time::OffsetDateTime;
 
 use super::batch::Asker;
+use super::clock::Clock;
 use super::reader::Read;
 use super::recorder::Recorder;
 use super::registry::Registry;
@@ -25,22 +26,24 @@ pub(super) struct Context {
     pub(super) recorder: Recorder,
     /// `None` in an answer: the authority could not be asked.
     pub(super) opens: Asker<Opening, Option<Admitted>>,
-    pub(super) wants: Asker<(HostId, Want), Read>,
+    /// Reads what concerns few hosts.
+    pub(super) narrow: Asker<(HostId, Want), Read>,
+    /// Reads the rest, so that a statement for hundreds does not stand before one for a few.
+    pub(super) wide: Asker<(HostId, Want), Read>,
     pub(super) shutdown: Shutdown,
-    pub(super) started: tokio::time::Instant,
+    pub(super) clock: Clock,
     pub(super) seeds: AtomicU64,
 }
 
 impl Context {
     /// Now, as machines count.
     pub(super) fn now(&self) -> Instant {
-        let since = self.started.elapsed().as_millis();
-        Instant::from_millis(u64::try_from(since).unwrap_or(u64::MAX))
+        self.clock.now()
     }
 
     /// A machine's moment, as the runtime counts.
     pub(super) fn instant_of(&self, at: Instant) -> tokio::time::Instant {
-        self.started + Duration::from_millis(at.as_millis()).min(self.started.elapsed() + FAR)
+        self.clock.instant_of(at)
     }
 
     /// When a moment of the wall clock comes, a day ahead at most: the clock may be set meanwhile, so it is looked at again.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use holdfast_session::scheduler::Capacity;
 use holdfast_wire::limits::FRAME_BYTES_MAX;
 
 /// Handshakes under way. One holds at most 64 KiB and a millisecond of CPU; further connections wait in the kernel's queue.
@@ -22,12 +23,27 @@ pub const IDLE_BUFFER_BYTES: usize = 4 * 1024;
 /// Bytes read at once: agents send outcomes of some hundred bytes.
 pub const READ_BYTES: usize = 4 * 1024;
 
-/// Questions that wait for a batch; more are answered "not now" and asked again a second later.
+/// Questions that wait for a batch; more are answered "not now", which is a failed build.
 pub const QUESTIONS_MAX: usize = 65_536;
 /// Questions in one statement.
 pub const BATCH_MAX: usize = 1_000;
-/// Statements of one kind under way at once.
-pub const BATCHES_AT_ONCE_MAX: usize = 4;
+/// Statements that open sessions under way at once. With those below they leave a connection of the pool's ten for everything else.
+pub const OPENINGS_AT_ONCE_MAX: usize = 4;
+/// Statements at once that read what concerns few hosts.
+pub const NARROW_READS_AT_ONCE_MAX: usize = 2;
+/// Statements at once that read first states and what concerns many.
+pub const WIDE_READS_AT_ONCE_MAX: usize = 3;
+
+/// Builds under way at once: those of the wide lanes fill some hundred rows of each statement, which cost little more than one, and what begins
+/// beside them has a quarter of its own.
+pub const BUILDS: Capacity = match Capacity::of(512) {
+    Ok(capacity) => capacity,
+    Err(_) => panic!("512 can be shared"),
+};
+/// So many states that were published together concern few hosts: they are built before those of a wider change.
+pub const NARROW_STATES_MAX: u64 = 32;
+/// How long what the scheduler counts is gathered before metrics show it, and how late a retry may be for that.
+pub const COUNTS_GATHER: Duration = Duration::from_millis(50);
 
 /// How far apart writes of facts begin at least: what comes between goes together.
 pub const RECORD_GATHER: Duration = Duration::from_millis(3);

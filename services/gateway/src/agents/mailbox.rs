@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use holdfast_model::desired::Component;
-use holdfast_model::numbers::Version;
+use holdfast_session::scheduler::Start;
 use holdfast_wire::code::RefusalCode;
 use holdfast_wire::message::Drain;
 use tokio::sync::Notify;
@@ -18,8 +18,8 @@ pub(super) struct Mailbox {
 /// What arrived since it was looked at last.
 #[derive(Debug, Default)]
 pub(super) struct Mail {
-    /// The highest version heard of, per component.
-    pub(super) versions: [Option<Version>; Component::ALL.len()],
+    /// Builds that may begin, per component: the scheduler has one under way of each at most.
+    pub(super) starts: [Option<Start>; Component::ALL.len()],
     /// Components to be sent whole once more.
     pub(super) resend: [bool; Component::ALL.len()],
     /// The gateway goes away.
@@ -36,11 +36,11 @@ impl Mailbox {
         self.arrived.notify_one();
     }
 
-    /// A version that was rendered.
-    pub(super) fn put_version(&self, component: Component, version: Version) {
+    /// A build that may begin. One that was there before was given up meanwhile.
+    pub(super) fn put_start(&self, start: Start) {
         self.put(|mail| {
-            if let Some(known) = place_of(component).and_then(|at| mail.versions.get_mut(at)) {
-                *known = (*known).max(Some(version));
+            if let Some(place) = place_of(start.ticket.component).and_then(|at| mail.starts.get_mut(at)) {
+                *place = Some(start);
             }
         });
     }

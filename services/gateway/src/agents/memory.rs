@@ -1,6 +1,6 @@
 //! An authority in memory, for tests of the door: it keeps what it is told and answers as the real one would.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -8,6 +8,7 @@ use holdfast_identity::{Ca, KeyRequest, SigningKey, VerifyingKey};
 use holdfast_model::desired::{Component, Desired, Stamp};
 use holdfast_model::digest::Digest;
 use holdfast_model::ids::{EventId, HostId};
+use holdfast_model::name::Name;
 use holdfast_model::numbers::{SessionEpoch, Version};
 use holdfast_model::policy::Body;
 use holdfast_model::statement::{Authority, desired_bytes};
@@ -15,6 +16,7 @@ use holdfast_store::request::{Enrolment, RequestAnswer, TokenRefusal};
 use holdfast_store::session::{Fact, FactsRecorded, HostNewest, Opening, Seen};
 use holdfast_store::token::TokenHash;
 use time::OffsetDateTime;
+use tokio::sync::watch;
 use uuid::Uuid;
 
 use super::store::{Admitted, AgentsStore, DesiredRow, StoredBody};
@@ -30,6 +32,8 @@ pub(super) struct Memory {
     renderer: Arc<SigningKey>,
     ca: Arc<Ca>,
     away: Arc<AtomicBool>,
+    /// Reads that are about these hosts get no answer meanwhile.
+    silent: Arc<watch::Sender<BTreeSet<HostId>>>,
     kept: Arc<Mutex<Kept>>,
 }
 
@@ -47,6 +51,10 @@ struct Kept {
     asked: usize,
     looks: usize,
     compares: usize,
+    /// How often the policy of each host was read.
+    reads: BTreeMap<HostId, usize>,
+    /// Reads that wait because of a silent host.
+    waiting_reads: usize,
 }
 
 impl Kept {
@@ -58,7 +66,8 @@ impl Kept {
 impl Memory {
     pub(super) fn new(ca: Arc<Ca>, authority: Authority) -> Self {
         let renderer = Arc::new(SigningKey::generate().unwrap());
-        Self { authority, renderer, ca, away: Arc::default(), kept: Arc::default() }
+        let silent = Arc::new(watch::channel(BTreeSet::new()).0);
+        Self { authority, renderer, ca, away: Arc::default(), silent, kept: Arc::default() }
     }
 
     fn kept(&self) -> Result<MutexGuard<'_, Kept>, Away> {
@@ -120,6 +129,26 @@ impl Memory {
         self.put(host, Component::Policy, body.digest())
     }
 
+    /// A render of a body that was published before.
+    pub(super) fn publish_again(&self, host: HostId, digest: Digest) -> Stamp {
+        self.put(host, Component::Policy, digest)
+    }
+
+    /// Which hosts no read is answered about from now on.
+    pub(super) fn set_silent(&self, hosts: &[HostId]) {
+        self.silent.send_replace(hosts.iter().copied().collect());
+    }
+
+    /// How many reads wait for a host that is silent no more.
+    pub(super) fn waiting_reads(&self) -> usize {
+        self.lock().waiting_reads
+    }
+
+    /// How often the policy of a host was read.
+    pub(super) fn reads_of(&self, host: HostId) -> usize {
+        self.lock().reads.get(&host).copied().unwrap_or_default()
+    }
+
     fn put(&self, host: HostId, component: Component, digest: Digest) -> Stamp {
         let mut kept = self.lock();
         let before = kept.desired.get(&(host, component)).map(|row| row.stamp.version);
@@ -151,7 +180,12 @@ impl AgentsStore for Memory {
         let open = |opening: Opening| match kept.hosts.get_mut(&opening.host) {
             Some((outcome_key, newest)) => {
                 *newest = newest.next().unwrap();
-                Admitted::Session { session_epoch: *newest, authority: self.authority, outcome_key: *outcome_key }
+                Admitted::Session {
+                    namespace: Name::default_namespace(),
+                    session_epoch: *newest,
+                    authority: self.authority,
+                    outcome_key: *outcome_key,
+                }
             }
             None => Admitted::HostUnknown,
         };
@@ -159,7 +193,16 @@ impl AgentsStore for Memory {
     }
 
     async fn load_desired(&self, wanted: Vec<(HostId, Component)>) -> Result<Vec<DesiredRow>, Away> {
-        let kept = self.kept()?;
+        let mut silent = self.silent.subscribe();
+        let is_answered = |silent: &BTreeSet<HostId>| wanted.iter().all(|(host, _)| !silent.contains(host));
+        if !is_answered(&silent.borrow_and_update()) {
+            self.lock().waiting_reads += 1;
+            drop(silent.wait_for(is_answered).await);
+        }
+        let mut kept = self.kept()?;
+        for (host, _) in wanted.iter().filter(|(_, component)| *component == Component::Policy) {
+            *kept.reads.entry(*host).or_default() += 1;
+        }
         Ok(wanted.iter().filter_map(|key| kept.desired.get(key).copied()).collect())
     }
 

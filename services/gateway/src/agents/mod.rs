@@ -9,10 +9,12 @@
 mod answers;
 mod batch;
 mod cache;
+mod clock;
 mod compare;
 mod context;
 mod door;
 mod enrol;
+mod gauges;
 mod hooks;
 mod lease;
 pub mod limits;
@@ -25,6 +27,7 @@ mod renewals;
 mod session;
 mod start;
 pub mod store;
+mod turns;
 
 #[cfg(test)]
 mod memory;

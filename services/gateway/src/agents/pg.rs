@@ -122,9 +122,9 @@ impl AgentsStore for PgAgents {
         let authority = self.store.load_authority().await?;
         let opened = self.store.open_sessions(self.gateway, openings).await?;
         let answer = |opened| match opened {
-            Opened::Session { session_epoch, outcome_key } => {
+            Opened::Session { namespace, session_epoch, outcome_key } => {
                 let outcome_key = VerifyingKey::from_bytes(*outcome_key.as_bytes());
-                Admitted::Session { session_epoch, authority, outcome_key }
+                Admitted::Session { namespace, session_epoch, authority, outcome_key }
             }
             Opened::UnknownCertificate => Admitted::CertificateUnknown,
             Opened::UnknownHost => Admitted::HostUnknown,

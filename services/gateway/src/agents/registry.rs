@@ -1,24 +1,46 @@
-//! The sessions that this replica holds, by host.
+//! The sessions that this replica holds, by host, and the scheduler of what is built for them.
 //!
 //! - A host has at most one session here: the one with the higher session_epoch stays, whatever came first.
 //! - A session leaves only for itself: a late goodbye of an older one does not remove the newer.
+//! - Whatever may let a build begin is followed by those that do, under the same lock: there is no moment at which one waits for nothing.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use holdfast_model::desired::Component;
 use holdfast_model::ids::HostId;
+use holdfast_model::name::Name;
 use holdfast_model::numbers::{SessionEpoch, Version};
+use holdfast_session::scheduler::{Asker, Ended, Reach, Scheduler, Ticket};
+use holdfast_session::time::Instant;
 use holdfast_store::session::HostNewest;
 use holdfast_wire::code::RefusalCode;
 use holdfast_wire::message::Drain;
+use tokio::sync::Notify;
 
+use super::clock::Clock;
+use super::gauges;
+use super::limits::{BUILDS, COUNTS_GATHER, NARROW_STATES_MAX};
 use super::mailbox::Mailbox;
+use super::session::FAR;
 
-/// All sessions of one gateway process.
-#[derive(Clone, Debug, Default)]
+/// All of them.
+#[derive(Clone, Debug)]
 pub(super) struct Registry {
-    sessions: Arc<Mutex<HashMap<HostId, Held>>>,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    sessions: Mutex<Sessions>,
+    clock: Clock,
+    changed: Notify,
+}
+
+#[derive(Debug)]
+struct Sessions {
+    held: HashMap<HostId, Held>,
+    scheduler: Scheduler,
 }
 
 #[derive(Debug)]
@@ -28,70 +50,136 @@ struct Held {
 }
 
 impl Registry {
-    fn sessions(&self) -> MutexGuard<'_, HashMap<HostId, Held>> {
+    /// None are held yet; the seed chooses the jitter of retries.
+    pub(super) fn new(clock: Clock, seed: u64) -> Self {
+        let sessions = Sessions { held: HashMap::new(), scheduler: Scheduler::new(BUILDS, seed) };
+        Self { shared: Arc::new(Shared { sessions: Mutex::new(sessions), clock, changed: Notify::new() }) }
+    }
+
+    fn sessions(&self) -> MutexGuard<'_, Sessions> {
         // Nothing that can panic runs under this lock.
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells the scheduler something, sessions what may begin by that, and the clock that it may have another time to wake.
+    fn schedule<T>(&self, tell: impl FnOnce(&mut Sessions, Instant) -> T) -> T {
+        let told = self.schedule_quietly(tell);
+        self.shared.changed.notify_one();
+        told
+    }
+
+    fn schedule_quietly<T>(&self, tell: impl FnOnce(&mut Sessions, Instant) -> T) -> T {
+        let now = self.shared.clock.now();
+        let mut sessions = self.sessions();
+        let told = tell(&mut sessions, now);
+        let Sessions { held, scheduler } = &mut *sessions;
+        while let Some(start) = scheduler.poll_start(now) {
+            gauges::record_start(&start);
+            // The scheduler holds the sessions that are held here, changed under one lock.
+            if let Some(held) = held.get(&start.ticket.host) {
+                held.mailbox.put_start(start);
+            }
+        }
+        told
     }
 
     /// Takes a session in and ends an older one of its host; false if a newer one is here already.
-    pub(super) fn insert(&self, host: HostId, session_epoch: SessionEpoch, mailbox: Arc<Mailbox>) -> bool {
-        let mut sessions = self.sessions();
-        if sessions.get(&host).is_some_and(|held| held.session_epoch > session_epoch) {
-            return false;
-        }
-        if let Some(older) = sessions.insert(host, Held { session_epoch, mailbox }) {
-            older.mailbox.put(|mail| mail.close = Some(RefusalCode::Superseded));
-        }
-        true
+    pub(super) fn insert(
+        &self,
+        host: HostId,
+        namespace: Name,
+        session_epoch: SessionEpoch,
+        mailbox: Arc<Mailbox>,
+    ) -> bool {
+        self.schedule(|sessions, _| {
+            if !sessions.scheduler.handle_held(host, namespace, session_epoch) {
+                return false;
+            }
+            if let Some(older) = sessions.held.insert(host, Held { session_epoch, mailbox }) {
+                older.mailbox.put(|mail| mail.close = Some(RefusalCode::Superseded));
+            }
+            true
+        })
     }
 
     /// A session is over.
     pub(super) fn remove(&self, host: HostId, session_epoch: SessionEpoch) {
-        let mut sessions = self.sessions();
-        if sessions.get(&host).is_some_and(|held| held.session_epoch == session_epoch) {
-            sessions.remove(&host);
+        self.schedule(|sessions, _| {
+            sessions.scheduler.handle_released(host, session_epoch);
+            if sessions.held.get(&host).is_some_and(|held| held.session_epoch == session_epoch) {
+                sessions.held.remove(&host);
+            }
+        });
+    }
+
+    /// A session asks for a component; false if it is held no more.
+    pub(super) fn want(&self, host: HostId, session_epoch: SessionEpoch, component: Component, asker: Asker) -> bool {
+        self.schedule(|sessions, now| sessions.scheduler.handle_want(host, session_epoch, component, asker, now))
+    }
+
+    /// A build ended.
+    pub(super) fn ended(&self, ticket: Ticket, ended: Ended) {
+        if !self.schedule(|sessions, now| sessions.scheduler.handle_ended(ticket, ended, now)) {
+            tracing::debug!(host = %ticket.host, component = %ticket.component, ?ended, "a build ended that nobody waits for");
+        }
+    }
+
+    /// Lets time go on: what failed comes again, and what is counted becomes metrics.
+    pub(super) async fn run_clock(self) {
+        loop {
+            let next = self.sessions().scheduler.poll_timeout();
+            let next =
+                next.map_or_else(|| tokio::time::Instant::now() + FAR, |(at, _)| self.shared.clock.instant_of(at));
+            tokio::select! {
+                () = self.shared.changed.notified() => tokio::time::sleep(COUNTS_GATHER).await,
+                () = tokio::time::sleep_until(next) => {}
+            }
+            self.schedule_quietly(|sessions, now| sessions.scheduler.handle_timeout(now));
+            let scheduler = &mut self.sessions().scheduler;
+            gauges::record(&scheduler.take_counts(), &scheduler.waiting(), &scheduler.building());
         }
     }
 
     /// How many there are.
     pub(super) fn len(&self) -> usize {
-        self.sessions().len()
+        self.sessions().held.len()
     }
 
     /// Whose sessions are held.
     pub(super) fn hosts(&self) -> Vec<HostId> {
-        self.sessions().keys().copied().collect()
+        self.sessions().held.keys().copied().collect()
     }
 
-    /// Versions that were rendered; those of hosts that are elsewhere are nothing to this replica.
-    pub(super) fn hint(&self, states: &[(HostId, Component, Version)]) {
-        let sessions = self.sessions();
-        for (host, component, version) in states {
-            if let Some(held) = sessions.get(host) {
-                held.mailbox.put_version(*component, *version);
-            }
-        }
+    /// Versions that were rendered, of so many together; those of hosts that are elsewhere are nothing to this replica.
+    pub(super) fn hint(&self, states: &[(HostId, Component, Version)], of: u64) {
+        self.schedule(|sessions, now| sessions.scheduler.handle_states(states, reach_of(of), now));
     }
 
-    /// What the authority holds of hosts: newer versions wake their session, a newer session ends it.
+    /// What the authority holds of hosts: newer versions are to be built, a newer session ends the one that is here.
     pub(super) fn compare(&self, newest: &[HostNewest]) {
-        let sessions = self.sessions();
-        for host in newest {
-            let Some(held) = sessions.get(&host.host) else { continue };
-            if held.session_epoch < host.session_epoch {
-                held.mailbox.put(|mail| mail.close = Some(RefusalCode::Superseded));
-                continue;
+        self.schedule(|sessions, now| {
+            let mut states = Vec::new();
+            for host in newest {
+                let Some(held) = sessions.held.get(&host.host) else { continue };
+                if held.session_epoch < host.session_epoch {
+                    held.mailbox.put(|mail| mail.close = Some(RefusalCode::Superseded));
+                    continue;
+                }
+                let versions = host.versions.iter().copied();
+                let news = versions.filter(|(part, version)| sessions.scheduler.is_news(host.host, *part, *version));
+                states.extend(news.map(|(component, version)| (host.host, component, version)));
             }
-            for (component, version) in &host.versions {
-                held.mailbox.put_version(*component, *version);
+            if !states.is_empty() {
+                let of = u64::try_from(states.len()).unwrap_or(u64::MAX);
+                sessions.scheduler.handle_states(&states, reach_of(of), now);
             }
-        }
+        });
     }
 
     /// Ends the sessions of hosts that have a newer one elsewhere.
     pub(super) fn supersede(&self, hosts: &[HostId]) {
         let sessions = self.sessions();
-        for held in hosts.iter().filter_map(|host| sessions.get(host)) {
+        for held in hosts.iter().filter_map(|host| sessions.held.get(host)) {
             held.mailbox.put(|mail| mail.close = Some(RefusalCode::Superseded));
         }
     }
@@ -99,7 +187,7 @@ impl Registry {
     /// Sends a host its whole state once more; false if it has no session here.
     pub(super) fn resend(&self, host: HostId) -> bool {
         let sessions = self.sessions();
-        let held = sessions.get(&host);
+        let held = sessions.held.get(&host);
         if let Some(held) = held {
             held.mailbox.put(|mail| mail.resend = [true; Component::ALL.len()]);
         }
@@ -109,29 +197,39 @@ impl Registry {
     /// Tells every agent when to leave, each at its own moment of `spread_ms`.
     pub(super) fn drain(&self, spread_ms: u64) {
         let sessions = self.sessions();
-        let count = u64::try_from(sessions.len()).unwrap_or(u64::MAX).max(1);
-        for (nth, held) in (0_u64..).zip(sessions.values()) {
+        let count = u64::try_from(sessions.held.len()).unwrap_or(u64::MAX).max(1);
+        for (nth, held) in (0_u64..).zip(sessions.held.values()) {
             let reconnect_after_ms = u32::try_from(spread_ms.saturating_mul(nth) / count).unwrap_or(u32::MAX);
             held.mailbox.put(|mail| mail.drain = Some(Drain { reconnect_after_ms, gateways: Vec::new() }));
         }
     }
 }
 
+/// How far what was published together reaches.
+const fn reach_of(states: u64) -> Reach {
+    if states <= NARROW_STATES_MAX { Reach::Narrow } else { Reach::Wide }
+}
+
 #[cfg(test)]
 mod tests {
+    use holdfast_session::scheduler::News;
     use uuid::Uuid;
 
+    use super::super::mailbox::Mail;
     use super::*;
 
     #[test]
     fn the_newer_session_stays_whatever_came_first() {
-        let registry = Registry::default();
+        let registry = Registry::new(Clock::start(), 1);
         let host = HostId::new(Uuid::from_u128(1));
         let (old, new) = (Arc::new(Mailbox::default()), Arc::new(Mailbox::default()));
-        assert!(registry.insert(host, SessionEpoch::from_raw(1), Arc::clone(&old)));
-        assert!(registry.insert(host, SessionEpoch::from_raw(3), Arc::clone(&new)));
+        assert!(registry.insert(host, Name::default_namespace(), SessionEpoch::from_raw(1), Arc::clone(&old)));
+        assert!(registry.insert(host, Name::default_namespace(), SessionEpoch::from_raw(3), Arc::clone(&new)));
         assert_eq!(old.take().close, Some(RefusalCode::Superseded));
-        assert!(!registry.insert(host, SessionEpoch::from_raw(2), Arc::clone(&old)), "late, and older");
+        assert!(
+            !registry.insert(host, Name::default_namespace(), SessionEpoch::from_raw(2), Arc::clone(&old)),
+            "late, and older"
+        );
         registry.remove(host, SessionEpoch::from_raw(1));
         assert_eq!(registry.len(), 1, "the loser does not take the winner with it");
         assert_eq!(new.take().close, None);
@@ -141,32 +239,46 @@ mod tests {
 
     #[test]
     fn a_compare_wakes_with_versions_and_ends_what_moved_elsewhere() {
-        let registry = Registry::default();
+        let registry = Registry::new(Clock::start(), 1);
         let hosts = [1, 2].map(|n| HostId::new(Uuid::from_u128(n)));
         let boxes = hosts.map(|host| {
             let mailbox = Arc::new(Mailbox::default());
-            registry.insert(host, SessionEpoch::from_raw(5), Arc::clone(&mailbox));
+            registry.insert(host, Name::default_namespace(), SessionEpoch::from_raw(5), Arc::clone(&mailbox));
             mailbox
         });
         let version = Version::FIRST.next().expect("a second one");
+        for (host, mailbox) in hosts.iter().zip(&boxes) {
+            // They have their first states.
+            for component in Component::ALL {
+                assert!(registry.want(*host, SessionEpoch::from_raw(5), component, Asker::Session));
+            }
+            for start in mailbox.take().starts.into_iter().flatten() {
+                registry.ended(start.ticket, Ended::Built { version: Version::FIRST });
+            }
+        }
         let newest = |host, epoch| HostNewest {
             host,
             session_epoch: SessionEpoch::from_raw(epoch),
             versions: vec![(Component::Policy, version), (Component::Policy, Version::FIRST)],
         };
         registry.compare(&[newest(hosts[0], 5), newest(hosts[1], 6)]);
-        let mails = boxes.map(|mailbox| mailbox.take());
-        assert_eq!((mails[0].close, mails[0].versions[0]), (None, Some(version)), "the highest counts");
-        assert_eq!((mails[1].close, mails[1].versions[0]), (Some(RefusalCode::Superseded), None));
+        let mails = boxes.each_ref().map(|mailbox| mailbox.take());
+        let news = |mail: &Mail| mail.starts[0].map(|start| start.news);
+        assert_eq!((mails[0].close, news(&mails[0])), (None, Some(News::Newer(version))), "the highest counts");
+        assert_eq!((mails[1].close, news(&mails[1])), (Some(RefusalCode::Superseded), None));
+        // The same once more, and what it has already, is no work for anybody.
+        registry.compare(&[newest(hosts[0], 5)]);
+        assert!(boxes[0].take().starts.iter().all(Option::is_none));
     }
 
     #[test]
     fn a_drain_gives_each_session_its_own_moment() {
-        let registry = Registry::default();
+        let registry = Registry::new(Clock::start(), 1);
         let boxes: Vec<_> = (0..10_u128)
             .map(|n| {
                 let mailbox = Arc::new(Mailbox::default());
-                registry.insert(HostId::new(Uuid::from_u128(n)), SessionEpoch::from_raw(1), Arc::clone(&mailbox));
+                let host = HostId::new(Uuid::from_u128(n));
+                registry.insert(host, Name::default_namespace(), SessionEpoch::from_raw(1), Arc::clone(&mailbox));
                 mailbox
             })
             .collect();

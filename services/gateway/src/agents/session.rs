@@ -23,6 +23,7 @@ use holdfast_model::numbers::{AuthorityEpoch, SessionEpoch, UpdateSeq};
 use holdfast_model::statement::{Authority, Outcome, outcome_bytes};
 use holdfast_runtime::fail_point;
 use holdfast_session::gateway::{Admission, Answer, Cause, CloseCause, Event, FaultOrigin, Form, Session, Want};
+use holdfast_session::scheduler::{Ended, Lane, News, Start, Ticket};
 use holdfast_store::session::{self as store, Fact, Seen};
 use holdfast_wire::code::{FaultCode, RefusalCode};
 use holdfast_wire::decode;
@@ -37,11 +38,12 @@ use super::limits::{AUTHORITY_AWAY_RETRY_MS, IDLE_BUFFER_BYTES, READ_BYTES, SHOR
 use super::mailbox::Mailbox;
 use super::reader::Read;
 use super::store::Admitted;
+use super::turns::{Asked, Turns};
 
 /// What came of a question.
 enum Told {
     Opening(Option<Admitted>),
-    Answer(Component, Option<Read>),
+    Answer(Ticket, Option<Read>),
 }
 
 /// What is known of the other side once its session is open.
@@ -61,6 +63,7 @@ struct Shell {
     written: usize,
     flushed: bool,
     midway: Midway,
+    turns: Turns,
     asked: FuturesUnordered<BoxFuture<'static, Told>>,
     opened: Option<Opened>,
     addresses: Option<Vec<std::net::IpAddr>>,
@@ -85,6 +88,7 @@ where
         written: 0,
         flushed: true,
         midway: Midway::default(),
+        turns: Turns::default(),
         asked: FuturesUnordered::new(),
         opened: None,
         addresses: None,
@@ -170,8 +174,16 @@ impl Shell {
                 }
             }
             if !self.handle_events() {
-                return;
+                return self.give_turns_back();
             }
+        }
+    }
+
+    /// A turn that led to no question: the session has what it is about, or has no room and keeps the mark.
+    fn give_turns_back(&mut self) {
+        for ticket in self.turns.take_unused() {
+            let ended = if self.machine.is_marked(ticket.component) { Ended::Parked } else { Ended::Declined };
+            self.context.registry.ended(ticket, ended);
         }
     }
 
@@ -263,7 +275,6 @@ impl Shell {
                 }
             }
             Event::Outcome(report) => self.record_outcome(*report),
-
             Event::Inventory(inventory) => self.record(Seen::Addresses(inventory.addresses)),
             Event::Fault { code, update_seq, origin, .. } => self.handle_fault(code, update_seq, origin),
             Event::Undeliverable { component, stamp, bytes } => {
@@ -336,19 +347,59 @@ impl Shell {
     }
 
     fn ask_desired(&mut self, want: Want) {
-        let (host, wants) = (self.peer.host, self.context.wants.clone());
-        self.asked.push(Box::pin(async move { Told::Answer(want.component, wants.ask((host, want)).await) }));
+        let (host, component) = (self.peer.host, want.component);
+        match self.turns.ask(want) {
+            Asked::Read(ticket) => self.read_desired(want, ticket),
+            Asked::Waits(asker) => {
+                let Some(opened) = &self.opened else { return };
+                if !self.context.registry.want(host, opened.session_epoch, component, asker) {
+                    tracing::debug!(%host, %component, "a session asks that is held no more");
+                }
+            }
+        }
+    }
+
+    fn read_desired(&mut self, want: Want, ticket: Ticket) {
+        let reader = match ticket.lane {
+            Lane::Host => self.context.narrow.clone(),
+            Lane::First | Lane::Bulk => self.context.wide.clone(),
+        };
+        let host = self.peer.host;
+        self.asked.push(Box::pin(async move { Told::Answer(ticket, reader.ask((host, want)).await) }));
+    }
+
+    /// A build may begin: for the question that waits, or for what comes of looking.
+    fn handle_start(&mut self, start: Start) {
+        let component = start.ticket.component;
+        if let Some(want) = self.turns.give(start.ticket) {
+            return self.read_desired(want, start.ticket);
+        }
+        match start.news {
+            News::Asked => {}
+            News::Newer(version) => {
+                tracing::debug!(host = %self.peer.host, %component, %version, "version heard of");
+                self.machine.handle_compare(component, version);
+            }
+            News::Unnamed => self.machine.handle_hint(component),
+        }
     }
 
     fn handle_told(&mut self, told: Told) {
         match told {
             Told::Opening(admitted) => self.handle_admitted(admitted),
-            Told::Answer(component, read) => {
+            Told::Answer(ticket, read) => {
                 let Read { answer, authority_epoch } = read.unwrap_or_else(|| Answer::Unavailable.into());
                 let answer = self.of_this_life(answer, authority_epoch);
-                if let Err(error) = self.machine.handle_answer(component, answer, self.context.now()) {
+                let mut ended = match &answer {
+                    Answer::Unchanged => Ended::Unchanged,
+                    Answer::Unavailable => Ended::Failed,
+                    Answer::Current { stamp, .. } => Ended::Built { version: stamp.version },
+                };
+                if let Err(error) = self.machine.handle_answer(ticket.component, answer, self.context.now()) {
                     tracing::error!(host = %self.peer.host, %error, "what the authority answered cannot be sent");
+                    ended = Ended::Refused;
                 }
+                self.context.registry.ended(ticket, ended);
             }
         }
     }
@@ -370,9 +421,9 @@ impl Shell {
     fn handle_admitted(&mut self, admitted: Option<Admitted>) {
         let host = self.peer.host;
         match admitted {
-            Some(Admitted::Session { session_epoch, authority, outcome_key }) => {
+            Some(Admitted::Session { namespace, session_epoch, authority, outcome_key }) => {
                 // Before the machine asks for anything: a hint from now on finds this session.
-                if !self.context.registry.insert(host, session_epoch, Arc::clone(&self.mailbox)) {
+                if !self.context.registry.insert(host, namespace, session_epoch, Arc::clone(&self.mailbox)) {
                     return self.machine.handle_close(RefusalCode::Superseded, "");
                 }
                 self.opened = Some(Opened { session_epoch, authority, outcome_key });
@@ -395,17 +446,13 @@ impl Shell {
 
     fn handle_mail(&mut self) {
         let mail = self.mailbox.take();
-        for (component, version) in Component::ALL.into_iter().zip(mail.versions) {
-            if let Some(version) = version {
-                tracing::debug!(host = %self.peer.host, %component, %version, "version heard of");
-                self.machine.handle_compare(component, version);
-            }
-        }
         for (component, resend) in Component::ALL.into_iter().zip(mail.resend) {
             if resend {
+                self.turns.wish(component);
                 self.machine.handle_resend(component);
             }
         }
+        mail.starts.into_iter().flatten().for_each(|start| self.handle_start(start));
         if let Some(drain) = mail.drain {
             self.drained = true;
             self.machine.handle_drain(drain, self.context.now());

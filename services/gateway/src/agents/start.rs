@@ -16,12 +16,14 @@ use tokio::sync::{mpsc, watch};
 
 use super::answers::Answers;
 use super::batch::Asker;
+use super::clock::Clock;
 use super::compare;
 use super::context::Context;
 use super::door::Door;
 use super::enrol::{self, Enrolment};
 use super::hooks::Hooks;
 use super::lease;
+use super::limits::{NARROW_READS_AT_ONCE_MAX, OPENINGS_AT_ONCE_MAX, WIDE_READS_AT_ONCE_MAX};
 use super::reader::{Read, Reader};
 use super::recorder::Recorder;
 use super::registry::Registry;
@@ -74,11 +76,14 @@ pub fn start<S: AgentsStore>(
     bell: mpsc::Sender<Hint>,
     tasks: &Tasks,
 ) -> AgentsDoor {
-    let registry = Registry::default();
+    let clock = Clock::start();
+    let registry = Registry::new(clock, config.seed);
     let recorder = Recorder::default();
     let answers = Answers::default();
     let opens = serve_opens(store.clone(), tasks);
-    let wants = serve_wants(Arc::new(Reader::new(store.clone(), config.hooks)), tasks);
+    let reader = Arc::new(Reader::new(store.clone(), config.hooks));
+    let narrow = serve_reads("agents narrow reader", NARROW_READS_AT_ONCE_MAX, Arc::clone(&reader), tasks);
+    let wide = serve_reads("agents wide reader", WIDE_READS_AT_ONCE_MAX, reader, tasks);
     let (held, lease) = watch::channel(false);
     // The lease outlives the drain: the last goodbyes are written under it.
     let recorded = Shutdown::new();
@@ -96,6 +101,7 @@ pub fn start<S: AgentsStore>(
     });
     let comparing = compare::run(store.clone(), registry.clone(), answers.clone(), wakes, config.seed);
     background(tasks, "agents compare", comparing);
+    background(tasks, "agents scheduler", registry.clone().run_clock());
     background(tasks, "agents answers", answers.clone().run(store.clone()));
     let enrolment = Enrolment {
         store,
@@ -110,9 +116,10 @@ pub fn start<S: AgentsStore>(
         registry: registry.clone(),
         recorder,
         opens,
-        wants,
+        narrow,
+        wide,
         shutdown: tasks.shutdown().clone(),
-        started: tokio::time::Instant::now(),
+        clock,
         seeds: AtomicU64::new(config.seed),
     };
     let door = Arc::new(Door {
@@ -130,7 +137,7 @@ pub fn start<S: AgentsStore>(
 }
 
 fn serve_opens<S: AgentsStore>(store: S, tasks: &Tasks) -> Asker<Opening, Option<Admitted>> {
-    let (asker, serving) = Asker::new(move |openings: Vec<Opening>| {
+    let (asker, serving) = Asker::new(OPENINGS_AT_ONCE_MAX, move |openings: Vec<Opening>| {
         let store = store.clone();
         async move {
             let count = openings.len();
@@ -147,9 +154,14 @@ fn serve_opens<S: AgentsStore>(store: S, tasks: &Tasks) -> Asker<Opening, Option
     asker
 }
 
-fn serve_wants<S: AgentsStore>(reader: Arc<Reader<S>>, tasks: &Tasks) -> Asker<(HostId, Want), Read> {
-    let (asker, serving) = Asker::new(move |questions| Arc::clone(&reader).answer(questions));
-    background(tasks, "agents reader", serving);
+fn serve_reads<S: AgentsStore>(
+    name: &'static str,
+    at_once_max: usize,
+    reader: Arc<Reader<S>>,
+    tasks: &Tasks,
+) -> Asker<(HostId, Want), Read> {
+    let (asker, serving) = Asker::new(at_once_max, move |questions| Arc::clone(&reader).answer(questions));
+    background(tasks, name, serving);
     asker
 }
 

@@ -10,6 +10,7 @@ use holdfast_identity::VerifyingKey;
 use holdfast_model::desired::{Component, Stamp};
 use holdfast_model::digest::Digest;
 use holdfast_model::ids::{EventId, HostId};
+use holdfast_model::name::Name;
 use holdfast_model::numbers::{AuthorityEpoch, SessionEpoch};
 use holdfast_model::policy::Body;
 use holdfast_model::statement::Authority;
@@ -78,6 +79,8 @@ pub trait AgentsStore: Clone + Send + Sync + 'static {
 pub enum Admitted {
     /// It may.
     Session {
+        /// The namespace of its host.
+        namespace: Name,
         /// Its number.
         session_epoch: SessionEpoch,
         /// For whom the gateway speaks.

@@ -58,6 +58,7 @@ use super::memory::Memory;
 use super::{AgentsDoor, DoorConfig, Hooks, start};
 
 mod askers;
+mod delivery;
 #[cfg(feature = "test-hooks")]
 mod hook;
 mod postgres;
@@ -453,6 +454,13 @@ impl Estate {
         connect_from(self.address, &self.roots, host, from).await
     }
 
+    /// An agent whose kernel takes little that it has not read.
+    async fn connect_small(&self, host: Host) -> Agent {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(4 * 1024).unwrap();
+        connect_by(socket, self.address, &self.roots, host).await
+    }
+
     async fn sessions_until(&self, count: usize) {
         let wait = async {
             while self.door.sessions() < count {
@@ -464,8 +472,13 @@ impl Estate {
     }
 
     async fn hint(&self, host: HostId, version: Version) {
+        self.hint_of(host, version, None).await;
+    }
+
+    /// One of so many states of a render.
+    async fn hint_of(&self, host: HostId, version: Version, of: Option<u64>) {
         let states = vec![(host, Component::Policy, version)];
-        let hint = HostHint { lease_term: LeaseTerm::from_raw(1), n: 1, states };
+        let hint = HostHint { lease_term: LeaseTerm::from_raw(1), n: 1, of, states };
         self.wakes.send(Wake::Hint(Hint::Host(hint))).await.unwrap();
     }
 
@@ -507,6 +520,10 @@ impl Estate {
 async fn connect_from(address: SocketAddr, roots: &TrustRoots, host: Host, from: [u8; 4]) -> Agent {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind(SocketAddr::from((from, 0))).unwrap();
+    connect_by(socket, address, roots, host).await
+}
+
+async fn connect_by(socket: TcpSocket, address: SocketAddr, roots: &TrustRoots, host: Host) -> Agent {
     let stream = socket.connect(address).await.unwrap();
     let config = tls::agent(&host.credential, roots, AgentProtocol::Session).unwrap();
     let name = ServerName::try_from("127.0.0.1").unwrap();

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use holdfast_events::{Actor, AgentVersion, CloseReason, SessionClosed, SessionOpened, VerifyingKeyBytes};
 use holdfast_model::ids::{GatewayId, HostId};
+use holdfast_model::name::Name;
 use holdfast_model::numbers::SessionEpoch;
 use sqlx::postgres::PgConnection;
 use uuid::Uuid;
@@ -12,7 +13,7 @@ use super::{Current, Lock, lock_sessions};
 use crate::error::Error;
 use crate::outbox::Outbox;
 use crate::pool::{Mode, Store};
-use crate::value::{big, verifying_key};
+use crate::value::{big, text, verifying_key};
 
 /// A session that is to begin.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -28,10 +29,12 @@ pub struct Opening {
 }
 
 /// What came of an [`Opening`], in the order in which they were asked for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Opened {
     /// The session may begin.
     Session {
+        /// The host's namespace.
+        namespace: Name,
         /// Its number.
         session_epoch: SessionEpoch,
         /// The key with which the host signs its outcomes.
@@ -85,26 +88,30 @@ fn serial_text(serial: &[u8]) -> String {
     serial.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Who may have a session: hosts with their keys, and the serial numbers of their certificates.
+/// Who may have a session: hosts with their keys and namespaces, and the serial numbers of their certificates.
 struct Admitted {
-    keys: BTreeMap<HostId, VerifyingKeyBytes>,
+    hosts: BTreeMap<HostId, (VerifyingKeyBytes, Name)>,
     certificates: BTreeSet<(HostId, String)>,
 }
 
 async fn load_admitted(tx: &mut PgConnection, hosts: &[Uuid], openings: &[Opening]) -> Result<Admitted, Error> {
-    let rows: Vec<(Uuid, Vec<u8>)> = sqlx::query_as("SELECT host_id, outcome_key FROM hosts WHERE host_id = ANY($1)")
-        .bind(hosts)
-        .fetch_all(&mut *tx)
-        .await?;
-    let read = |(host, key): (Uuid, Vec<u8>)| Ok((HostId::new(host), verifying_key("hosts.outcome_key", &key)?));
-    let keys = rows.into_iter().map(read).collect::<Result<_, Error>>()?;
+    let rows: Vec<(Uuid, Vec<u8>, String)> =
+        sqlx::query_as("SELECT host_id, outcome_key, namespace FROM hosts WHERE host_id = ANY($1)")
+            .bind(hosts)
+            .fetch_all(&mut *tx)
+            .await?;
+    let read = |(host, key, namespace): (Uuid, Vec<u8>, String)| {
+        let key = verifying_key("hosts.outcome_key", &key)?;
+        Ok((HostId::new(host), (key, text("hosts.namespace", &namespace)?)))
+    };
+    let hosts = rows.into_iter().map(read).collect::<Result<_, Error>>()?;
     let serials: Vec<String> = openings.iter().map(|opening| serial_text(&opening.certificate_serial)).collect();
     let rows: Vec<(Uuid, String)> = sqlx::query_as("SELECT host_id, serial FROM certificates WHERE serial = ANY($1)")
         .bind(serials)
         .fetch_all(tx)
         .await?;
     let certificates = rows.into_iter().map(|(host, serial)| (HostId::new(host), serial)).collect();
-    Ok(Admitted { keys, certificates })
+    Ok(Admitted { hosts, certificates })
 }
 
 async fn open(tx: &mut PgConnection, gateway: GatewayId, openings: &[Opening]) -> Result<Vec<Opened>, Error> {
@@ -117,7 +124,9 @@ async fn open(tx: &mut PgConnection, gateway: GatewayId, openings: &[Opening]) -
     let mut last: BTreeMap<HostId, (SessionEpoch, &Opening)> = BTreeMap::new();
     for opening in openings {
         let host = opening.host;
-        let (Some(old), Some(outcome_key)) = (current.get(&host).copied(), admitted.keys.get(&host).copied()) else {
+        let (Some(old), Some((outcome_key, namespace))) =
+            (current.get(&host).copied(), admitted.hosts.get(&host).cloned())
+        else {
             answers.push(Opened::UnknownHost);
             continue;
         };
@@ -135,7 +144,7 @@ async fn open(tx: &mut PgConnection, gateway: GatewayId, openings: &[Opening]) -
         outbox.push(SessionOpened { host, session_epoch, gateway, agent_version, boot_id: opening.boot_id })?;
         current.insert(host, Current { session_epoch, is_open: true });
         last.insert(host, (session_epoch, opening));
-        answers.push(Opened::Session { session_epoch, outcome_key });
+        answers.push(Opened::Session { namespace, session_epoch, outcome_key });
     }
     write_opened(tx, gateway, &last).await?;
     outbox.write(tx).await?;

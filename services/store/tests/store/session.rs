@@ -3,6 +3,7 @@
 use holdfast_events::{CloseReason, Fault, VerifyingKeyBytes};
 use holdfast_model::desired::Component;
 use holdfast_model::ids::{GatewayId, HostId};
+use holdfast_model::name::Name;
 use holdfast_model::numbers::{SessionEpoch, UpdateSeq};
 use holdfast_model::statement::OutcomeKind;
 use holdfast_model::status::State;
@@ -30,7 +31,7 @@ async fn a_newer_session_ends_the_older_and_epochs_only_rise() {
     let opened = fleet.agents.open_sessions(fleet.gateway, openings).await.expect("opens");
     let epoch = SessionEpoch::from_raw;
     let outcome_key = VerifyingKeyBytes::from_bytes([3; 32]);
-    let session = |n| Opened::Session { session_epoch: epoch(n), outcome_key };
+    let session = |n| Opened::Session { namespace: Name::default_namespace(), session_epoch: epoch(n), outcome_key };
     assert_eq!(opened, vec![session(1), Opened::UnknownHost, session(2)]);
     let foreign = Opening { certificate_serial: mk_serial(stranger), ..mk_opening(host) };
     let opened = fleet.agents.open_sessions(fleet.gateway, vec![foreign]).await.expect("answers");

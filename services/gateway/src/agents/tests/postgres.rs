@@ -226,7 +226,7 @@ impl Installation {
 
     async fn hint(&self, host: HostId, version: Version) {
         let states = vec![(host, Component::Policy, version)];
-        let hint = HostHint { lease_term: self.term, n: 1, states };
+        let hint = HostHint { lease_term: self.term, n: 1, of: None, states };
         self.wakes.send(Wake::Hint(Hint::Host(hint))).await.unwrap();
     }
 
