@@ -5,11 +5,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use holdfast_model::desired::{Component, Stamp};
+use holdfast_model::digest::Digest;
 use holdfast_runtime::{Shutdown, Tasks};
 use rustls::ClientConfig;
 use rustls_pki_types::ServerName;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
+use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -22,6 +24,10 @@ const DEADLINE: Duration = Duration::from_secs(120);
 /// So many agents share an address: as many as may shake hands at once from one.
 const PER_SOURCE: u32 = 64;
 
+/// So many agents, whose single changes are measured, share threads with the renderer's half. All others have threads of their own, as hosts have
+/// machines of their own: what a change of all makes them do does not stand before a single one on this side.
+const APART: usize = 8;
+
 /// An agent's answer, written at a moment; the stamp is absent for the floor's.
 type Answer = (Instant, Option<(Component, Stamp)>);
 
@@ -33,6 +39,7 @@ pub(crate) struct Crowd {
     components: usize,
     answers: mpsc::Receiver<Answer>,
     tasks: Tasks,
+    others: Runtime,
 }
 
 impl Crowd {
@@ -44,8 +51,10 @@ impl Crowd {
             Kind::Floor => 1,
         };
         let (told, answers) = mpsc::channel(fleet.hosts.len() * (components + 1));
+        let others = Builder::new_multi_thread().enable_all().build().expect("a runtime");
         let dialled = Instant::now();
         for (nth, (host, config)) in (0_u32..).zip(&fleet.hosts) {
+            let _elsewhere = (usize::try_from(nth).expect("a fleet") >= APART).then(|| others.enter());
             let told = told.clone();
             let stopped = tasks.shutdown().token();
             match kind {
@@ -74,7 +83,7 @@ impl Crowd {
                 }
             }
         }
-        Self { dialled, agents: fleet.hosts.len(), components, answers, tasks }
+        Self { dialled, agents: fleet.hosts.len(), components, answers, tasks, others }
     }
 
     /// From the dialling until the last answer that makes the last agent whole.
@@ -84,9 +93,46 @@ impl Crowd {
     }
 
     /// From a moment until the last agent has answered; of the product's agents only answers about the newest policy count.
-    pub(crate) async fn all_answered_since(&mut self, begun: Instant, newest: Stamp) -> Duration {
-        let counts = |about: Option<(Component, Stamp)>| about.is_none_or(|about| about == (Component::Policy, newest));
+    pub(crate) async fn all_answered_since(&mut self, begun: Instant, newest: Digest) -> Duration {
+        let counts = |about: Option<(Component, Stamp)>| about.is_none_or(|(_, stamp)| stamp.digest == newest);
         self.last_of(self.agents, counts).await.saturating_duration_since(begun)
+    }
+
+    /// Changes of single hosts, one after the other: from the commit of each to its answer.
+    pub(crate) async fn singles(&mut self, fleet: &mut Fleet, count: usize) -> Vec<Duration> {
+        let mut times = Vec::new();
+        for nth in 0..count {
+            let begun = fleet.change_one(nth % APART).await;
+            let newest = fleet.newest();
+            let counts = |about: Option<(Component, Stamp)>| about.is_some_and(|(_, stamp)| stamp.digest == newest);
+            times.push(self.last_of(1, counts).await.saturating_duration_since(begun));
+        }
+        times
+    }
+
+    /// The same for as long as a change of all is under way.
+    pub(crate) async fn singles_beside(&mut self, fleet: &mut Fleet) -> Vec<Duration> {
+        let begun = fleet.change_all().await;
+        let (wide, mut times, mut answered) = (fleet.newest(), Vec::new(), 0);
+        // Those apart may have no answer about the wider one: their own change may be in it.
+        while answered + APART < self.agents {
+            let begun = fleet.change_one(times.len() % APART).await;
+            let newest = fleet.newest();
+            let one = async {
+                loop {
+                    let (at, about) = self.answers.recv().await.expect("agents stay");
+                    match about.map(|(_, stamp)| stamp.digest) {
+                        Some(digest) if digest == newest => break at,
+                        Some(digest) if digest == wide => answered += 1,
+                        Some(_) | None => {}
+                    }
+                }
+            };
+            let at = tokio::time::timeout(DEADLINE, one).await.expect("the agent answers in time");
+            times.push(at.saturating_duration_since(begun));
+        }
+        tracing::debug!(took = ?begun.elapsed(), singles = times.len(), "a change of all");
+        times
     }
 
     async fn last_of(&mut self, wanted: usize, counts: impl Fn(Option<(Component, Stamp)>) -> bool) -> Instant {
@@ -111,6 +157,7 @@ impl Crowd {
         if let Err(error) = self.tasks.finish(Duration::from_secs(10)).await {
             tracing::warn!(%error, "agents did not end in order");
         }
+        self.others.shutdown_background();
     }
 }
 

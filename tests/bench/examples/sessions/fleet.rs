@@ -12,6 +12,7 @@ use holdfast_identity::tls::client::AgentProtocol;
 use holdfast_identity::{Ca, KeyRequest, LeafKey, SigningKey, TrustRoots, tls};
 use holdfast_model::artifact::tree_of;
 use holdfast_model::desired::{Component, Desired, Stamp};
+use holdfast_model::digest::Digest;
 use holdfast_model::ids::HostId;
 use holdfast_model::numbers::{LeaseTerm, Revision, Version};
 use holdfast_model::policy::Body;
@@ -39,6 +40,8 @@ pub(crate) struct Fleet {
     /// What the agents of the floor dial with.
     pub(crate) bare: Arc<ClientConfig>,
     stamp: Stamp,
+    /// The version of each host's policy.
+    versions: Vec<Version>,
     revision: Revision,
     hints: u64,
     term: Option<LeaseTerm>,
@@ -69,6 +72,7 @@ impl Fleet {
             authority,
             keys: AgentKeys { renderer: key.verifying_key(), outcome },
             key,
+            versions: vec![Version::FIRST; hosts.len()],
             hosts,
             bare: Arc::new(tls::mutual(&bare, &roots).expect("a configuration")),
             stamp: Stamp { version: Version::FIRST, digest: body.digest() },
@@ -77,7 +81,7 @@ impl Fleet {
             term: None,
             _folder: folder,
         };
-        fleet.commit(&body, &Component::ALL).await;
+        fleet.commit(&body, &Component::ALL, None).await;
         floor_rows(postgres, agents);
         fleet
     }
@@ -86,22 +90,38 @@ impl Fleet {
         Order { kind, ..self.order.clone() }
     }
 
-    /// The policy that every host is to have now.
-    pub(crate) fn newest(&self) -> Stamp {
-        self.stamp
+    /// The policy that was changed to last.
+    pub(crate) fn newest(&self) -> Digest {
+        self.stamp.digest
+    }
+
+    fn chosen(&self, only: Option<usize>) -> std::ops::Range<usize> {
+        only.map_or(0..self.hosts.len(), |nth| nth..nth + 1)
     }
 
     /// One peer more for every host; when that was committed. Whom it concerns is then told to the gateway.
     pub(crate) async fn change_all(&mut self) -> Instant {
+        self.change(None).await
+    }
+
+    /// The same for one host.
+    pub(crate) async fn change_one(&mut self, nth: usize) -> Instant {
+        self.change(Some(nth)).await
+    }
+
+    async fn change(&mut self, only: Option<usize>) -> Instant {
         self.revision = self.revision.next().expect("far from the last");
-        let version = self.stamp.version.next().expect("far from the last");
         let mut body = typical::policy(0, typical::SETS);
-        let more = u32::try_from(version.raw()).expect("not that many");
+        let more = u32::try_from(self.revision.raw()).expect("not that many");
         body.sets[0].v4 = body.sets[0].v4.including(0xc000_0000 + 2 * more);
-        self.stamp = Stamp { version, digest: body.digest() };
-        let term = self.commit(&body, &[Component::Policy]).await;
+        self.stamp = Stamp { digest: body.digest(), ..self.stamp };
+        for nth in self.chosen(only) {
+            self.versions[nth] = self.versions[nth].next().expect("far from the last");
+        }
+        let term = self.commit(&body, &[Component::Policy], only).await;
         let committed = Instant::now();
-        let states: Vec<_> = self.hosts.iter().map(|(host, _)| (*host, Component::Policy, version)).collect();
+        let state = |nth: usize| (self.hosts[nth].0, Component::Policy, self.versions[nth]);
+        let states: Vec<_> = self.chosen(only).map(state).collect();
         for hint in Hint::of_render(term, self.hints, &states) {
             self.hints += 1;
             self.bus.publish_hint(&Hint::Host(hint)).await.expect("publishes");
@@ -109,15 +129,16 @@ impl Fleet {
         committed
     }
 
-    /// Stores the newest policy of every host as a renderer does.
-    async fn commit(&mut self, body: &Body, components: &[Component]) -> LeaseTerm {
+    /// Stores the newest policy of every host, or of one, as a renderer does.
+    async fn commit(&mut self, body: &Body, components: &[Component], only: Option<usize>) -> LeaseTerm {
         let lease_term = self.lease().await;
         let (digest, mut artifacts) = tree_of(body, |_| false);
         assert_eq!(digest, self.stamp.digest, "the root names the body");
         let mut states = Vec::new();
-        for (host, component) in self.hosts.iter().flat_map(|(host, _)| components.iter().map(|c| (*host, *c))) {
+        for (nth, component) in self.chosen(only).flat_map(|nth| components.iter().map(move |c| (nth, *c))) {
+            let host = self.hosts[nth].0;
             let stamp = match component {
-                Component::Policy => self.stamp,
+                Component::Policy => Stamp { version: self.versions[nth], ..self.stamp },
                 Component::Settings | Component::Credentials | Component::Workloads => {
                     artifacts.entry(component.empty_digest()).or_insert_with(|| component.empty_bytes());
                     Stamp { version: Version::FIRST, digest: component.empty_digest() }
@@ -131,7 +152,7 @@ impl Fleet {
             lease_term,
             authority_epoch: self.authority.epoch,
             revision: self.revision,
-            hosts_rendered: u32::try_from(self.hosts.len()).expect("a fleet"),
+            hosts_rendered: u32::try_from(self.chosen(only).len()).expect("a fleet"),
             states,
             artifacts: artifacts.into_iter().collect::<BTreeMap<_, _>>(),
         };

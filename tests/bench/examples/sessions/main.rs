@@ -4,6 +4,7 @@
 //! - Floor: rustls and a task a connection; 4 kB out, a byte back; for a change, one read of all rows before.
 //! - Each round kills the server, starts another and lets all agents dial at once, without the jitter that real ones have.
 //! - A change ends when the last agent has written its answer, on both sides.
+//! - Changes of single hosts beside a change of all, over those beside nothing: what the delivery scheduler is for.
 
 #[path = "../change/agent.rs"]
 mod agent;
@@ -57,6 +58,8 @@ struct Size {
     agents: u32,
     rounds: usize,
     changes: usize,
+    /// Changes of single hosts while nothing else changes, in a round.
+    singles: usize,
     handshakes: usize,
     /// How long a server is left alone before its memory is read: what handshakes needed is given back, what sessions need stays.
     settle: Duration,
@@ -74,7 +77,8 @@ fn main() {
     }
     let agents = cli.agents.unwrap_or(if cli.quick { 200 } else { 1_000 });
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
-    let size = Size { agents, rounds: 5, changes: 3, handshakes: 100, settle: Duration::from_millis(1_500) };
+    let size =
+        Size { agents, rounds: 5, changes: 3, singles: 100, handshakes: 100, settle: Duration::from_millis(1_500) };
     runtime.block_on(Box::pin(measure(size, Place::Process))).print();
 }
 
@@ -100,6 +104,14 @@ async fn measure(size: Size, place: Place) -> Report {
             .side(names[0], Role::Product)
             .side(names[1], Role::Floor)
             .ratio("P3", names[0], names[1], Bound::AtMost(3.0));
+    let beside = ["while all change", "while nothing else changes"];
+    let mut single = Paired::new(
+        format!("a change of one host of {}, committed to its answer: the 99th percentile of a round", size.agents),
+        size.rounds,
+    )
+    .side(beside[0], Role::Product)
+    .side(beside[1], Role::Product)
+    .ratio("E25", beside[0], beside[1], Bound::AtMost(3.0));
     let (mut cpu, mut rss) = ([Times::default(), Times::default()], [Vec::new(), Vec::new()]);
     for round in 0..size.rounds {
         for (side, order) in orders.iter().enumerate() {
@@ -117,10 +129,18 @@ async fn measure(size: Size, place: Place) -> Report {
                 };
                 change.push(round, names[side], crowd.all_answered_since(begun, fleet.newest()).await);
             }
+            if order.kind == Kind::Product {
+                single.push(round, beside[1], p99(crowd.singles(&mut fleet, size.singles).await));
+                let mut times = Vec::new();
+                for _ in 0..size.changes {
+                    times.extend(crowd.singles_beside(&mut fleet).await);
+                }
+                single.push(round, beside[0], p99(times));
+            }
             crowd.leave().await;
         }
     }
-    report.compared.extend([storm.compared(), change.compared()]);
+    report.compared.extend([storm.compared(), change.compared(), single.compared()]);
     let [ours, floor] = cpu.map(|times| times.figure().p50_ms);
     let cpu = Strict::of("processor time of the server for a session that begins", ours, "ms");
     report.strict.push(cpu.over("P9", "bare rustls", floor, Some(2.0)));
@@ -128,6 +148,11 @@ async fn measure(size: Size, place: Place) -> Report {
     let rss = Strict::of("memory of the server for a session that is idle", ours, "bytes");
     report.strict.push(rss.over("P11", "bare rustls", floor, Some(3.0)));
     report
+}
+
+fn p99(mut times: Vec<Duration>) -> Duration {
+    times.sort_unstable();
+    times.get(times.len() * 99 / 100).copied().unwrap_or_default()
 }
 
 fn middle(mut values: Vec<f64>) -> f64 {
@@ -146,10 +171,10 @@ mod tests {
         #[tokio::test(flavor = "multi_thread")]
         async fn storms_changes_and_handshakes_of_some_agents_are_compared_with_bare_tls() {
             holdfast_identity::tls::install_crypto_provider();
-            let size = Size { agents: 20, rounds: 2, changes: 1, handshakes: 2, settle: Duration::ZERO };
+            let size = Size { agents: 20, rounds: 2, changes: 1, singles: 3, handshakes: 2, settle: Duration::ZERO };
             let report = Box::pin(measure(size, Place::Thread)).await;
             let shape: Vec<_> = report.compared.iter().map(|c| (c.sides.len(), c.ratios.len())).collect();
-            assert_eq!(shape, [(2, 1), (2, 1), (2, 1)]);
+            assert_eq!(shape, [(2, 1), (2, 1), (2, 1), (2, 1)]);
             assert!(report.compared.iter().flat_map(|c| &c.sides).all(|side| side.figure.p50_ms > 0.0), "{report}");
             assert!(report.compared.iter().flat_map(|c| &c.ratios).all(|ratio| ratio.ratio > 0.0), "{report}");
             let strict: Vec<_> = report.strict.iter().map(|strict| (strict.bar, strict.over.is_some())).collect();
