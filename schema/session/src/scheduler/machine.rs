@@ -222,7 +222,8 @@ impl Scheduler {
     fn delay(&mut self, id: SlotId, build: Build, now: Instant) {
         let Some(slot) = self.slots.get_mut(&id) else { return };
         let seed = self.random.next_u64();
-        let backoff = slot.backoff.get_or_insert_with(|| Backoff::with_bounds(seed, REBUILD_BASE, REBUILD_CAP));
+        let backoff =
+            slot.backoff.get_or_insert_with(|| Box::new(Backoff::with_bounds(seed, REBUILD_BASE, REBUILD_CAP)));
         let until = now.plus(backoff.next_wait());
         slot.lane = build.again.map_or(build.lane, |again| again.lane.min(build.lane));
         // What the mark told is not known to be answered, so only a read tells.

@@ -20,8 +20,8 @@ pub(super) struct Slot {
     pub(super) read: u64,
     /// The newest version that the session took.
     pub(super) taken: Option<Version>,
-    /// How often it failed in a row.
-    pub(super) backoff: Option<Backoff>,
+    /// How often it failed in a row; few do at a time.
+    pub(super) backoff: Option<Box<Backoff>>,
 }
 
 /// Where it is; there is one mark at most.

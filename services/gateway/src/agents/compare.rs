@@ -52,8 +52,8 @@ pub(super) async fn run<S: AgentsStore>(
 fn handle_hint(registry: &Registry, answers: &Answers, hint: Hint) {
     match hint {
         Hint::Host(hint) => {
-            let named = u64::try_from(hint.states.len()).unwrap_or(u64::MAX);
-            registry.hint(&hint.states, hint.of.unwrap_or(named));
+            let of = hint.of.map_or(hint.states.len(), |of| usize::try_from(of).unwrap_or(usize::MAX));
+            registry.hint(&hint.states, of);
         }
         Hint::Answer { .. } => answers.look(),
         // For the renderer and the relay.

@@ -34,14 +34,14 @@ pub const NARROW_READS_AT_ONCE_MAX: usize = 2;
 /// Statements at once that read first states and what concerns many.
 pub const WIDE_READS_AT_ONCE_MAX: usize = 3;
 
-/// Builds under way at once: those of the wide lanes fill some hundred rows of each statement, which cost little more than one, and what begins
-/// beside them has a quarter of its own.
-pub const BUILDS: Capacity = match Capacity::of(512) {
+/// Builds under way at once, 96 of them of the wide lanes: they fill some thirty rows of each statement, which cost little more than one, and when
+/// all of them end at once, what they wake runs for some milliseconds before a change of one host has its turn on a processor.
+pub const BUILDS: Capacity = match Capacity::of(128) {
     Ok(capacity) => capacity,
-    Err(_) => panic!("512 can be shared"),
+    Err(_) => panic!("128 can be shared"),
 };
-/// So many states that were published together concern few hosts: they are built before those of a wider change.
-pub const NARROW_STATES_MAX: u64 = 32;
+/// So many states that were published together concern few hosts, and are built before those of a wider change: as many as can begin at once.
+pub const NARROW_STATES_MAX: usize = BUILDS.host_reserve();
 /// How long what the scheduler counts is gathered before metrics show it, and how late a retry may be for that.
 pub const COUNTS_GATHER: Duration = Duration::from_millis(50);
 

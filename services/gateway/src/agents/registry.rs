@@ -151,7 +151,7 @@ impl Registry {
     }
 
     /// Versions that were rendered, of so many together; those of hosts that are elsewhere are nothing to this replica.
-    pub(super) fn hint(&self, states: &[(HostId, Component, Version)], of: u64) {
+    pub(super) fn hint(&self, states: &[(HostId, Component, Version)], of: usize) {
         self.schedule(|sessions, now| sessions.scheduler.handle_states(states, reach_of(of), now));
     }
 
@@ -170,8 +170,7 @@ impl Registry {
                 states.extend(news.map(|(component, version)| (host.host, component, version)));
             }
             if !states.is_empty() {
-                let of = u64::try_from(states.len()).unwrap_or(u64::MAX);
-                sessions.scheduler.handle_states(&states, reach_of(of), now);
+                sessions.scheduler.handle_states(&states, reach_of(states.len()), now);
             }
         });
     }
@@ -206,7 +205,7 @@ impl Registry {
 }
 
 /// How far what was published together reaches.
-const fn reach_of(states: u64) -> Reach {
+const fn reach_of(states: usize) -> Reach {
     if states <= NARROW_STATES_MAX { Reach::Narrow } else { Reach::Wide }
 }
 

@@ -148,10 +148,10 @@ impl Sessions {
                 assert!(at.registry.want(host, epoch, component, Asker::Session));
             }
         }
-        at.begun();
-        while !at.under_way.is_empty() {
-            at.end_oldest(Version::FIRST);
-            at.begun();
+        while !at.begun().is_empty() {
+            while !at.under_way.is_empty() {
+                at.end_oldest(Version::FIRST);
+            }
         }
         at
     }
