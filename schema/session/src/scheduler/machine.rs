@@ -144,13 +144,14 @@ impl Scheduler {
         let Phase::Waiting(mark) = slot.phase else { return None };
         self.last += 1;
         let (number, lane, until) = (self.last, slot.lane, now.plus(BUILD_TIMEOUT));
-        let sequence = self.sequence;
-        slot.phase = Phase::Building(Build { number, lane, sequence, until, again: None, is_counted_on: false });
+        let (sequence, news) = (self.sequence, mark.news);
+        let build = Build { number, lane, sequence, until, news, again: None, is_counted_on: false };
+        slot.phase = Phase::Building(build);
         self.deadlines.insert((until, id));
         *self.building.of_mut(lane) += 1;
         self.counts.add(lane, Happening::Started);
         let ticket = Ticket { host, session_epoch, component, lane, number };
-        Some(Start { ticket, news: mark.news, waited: now.since(mark.since) })
+        Some(Start { ticket, news, waited: now.since(mark.since) })
     }
 
     /// A build ended; false if nobody waits for it any more.
@@ -189,6 +190,10 @@ impl Scheduler {
                 Happening::Refused
             }
             Ended::Declined => {
+                if let News::Newer(version) = build.news {
+                    // By a build that was given up, and that it took all the same.
+                    slot.taken = slot.taken.max(Some(version));
+                }
                 if build.is_counted_on {
                     build.mark(Lane::Bulk, News::Unnamed, now);
                 }

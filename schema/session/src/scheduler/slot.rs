@@ -57,6 +57,8 @@ pub(super) struct Build {
     pub(super) sequence: u64,
     /// When it is given up.
     pub(super) until: Instant,
+    /// Why it began.
+    pub(super) news: News,
     /// What was marked since it began.
     pub(super) again: Option<Again>,
     /// A pass came by and left it to this build to read: if nothing is read, that is still to be done.

@@ -144,6 +144,19 @@ fn what_was_not_read_does_not_answer_a_pass_that_counted_on_it() {
 }
 
 #[test]
+fn what_a_session_has_by_a_build_that_was_given_up_is_offered_once_and_not_at_every_compare() {
+    let mut at = Shell::with_sessions(4, 1);
+    at.publish(0, 2);
+    let [start] = at.begin()[..] else { panic!("one begins") };
+    at.end(start.ticket, Ended::Declined);
+    assert!(!at.scheduler.is_news(mk_host(0), POLICY, mk_version(2)));
+    at.publish(0, 2);
+    assert_eq!(at.begin(), []);
+    at.publish(0, 3);
+    assert_eq!(at.begin().len(), 1);
+}
+
+#[test]
 fn e26_a_credential_that_is_published_while_it_is_being_attached_is_read_again() {
     let mut at = Shell::with_sessions(8, 4);
     let [one, other] = [1, 2].map(|n| ObjectId::new(Uuid::from_u128(n)));
