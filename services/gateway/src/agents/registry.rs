@@ -140,6 +140,14 @@ impl Registry {
         }
     }
 
+    /// How many builds are under way and how many slots wait, of all lanes.
+    #[cfg(test)]
+    pub(super) fn builds(&self) -> (usize, usize) {
+        let scheduler = &self.sessions().scheduler;
+        let [building, waiting] = [scheduler.building(), scheduler.waiting()].map(|of| of.host + of.first + of.bulk);
+        (building, waiting)
+    }
+
     /// How many there are.
     pub(super) fn len(&self) -> usize {
         self.sessions().held.len()

@@ -60,6 +60,12 @@ impl AgentsDoor {
         self.registry.len()
     }
 
+    /// How many builds are under way and how many slots wait.
+    #[cfg(test)]
+    pub(super) fn builds(&self) -> (usize, usize) {
+        self.registry.builds()
+    }
+
     /// Sends a host its whole state once more; false if it has no session here.
     #[must_use]
     pub fn resend(&self, host: HostId) -> bool {

@@ -471,6 +471,17 @@ impl Estate {
         assert!(opened.is_ok(), "{} of {count} sessions", self.door.sessions());
     }
 
+    /// Until no build is under way and none waits.
+    async fn built_until(&self) {
+        let wait = async {
+            while self.door.builds() != (0, 0) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let built = tokio::time::timeout(DEADLINE, wait).await;
+        assert!(built.is_ok(), "under way and waiting: {:?}", self.door.builds());
+    }
+
     async fn hint(&self, host: HostId, version: Version) {
         self.hint_of(host, version, None).await;
     }

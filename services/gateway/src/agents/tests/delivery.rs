@@ -90,6 +90,19 @@ async fn reads_of_a_wider_change_that_hang_do_not_hold_up_a_change_of_one_host()
     for agent in &mut wide {
         agent.converge(5).await;
     }
+    estate.built_until().await;
+}
+
+#[tokio::test]
+async fn an_operator_asks_for_the_whole_state_of_a_host_once_more() {
+    let estate = Estate::start().await;
+    let mut agent = estate.agent(1).await;
+    agent.converge(4).await;
+    assert!(estate.door.resend(agent.host));
+    agent.converge(8).await;
+    assert!(agent.taken.iter().all(|taken| taken.form == "snapshot"));
+    assert!(!estate.door.resend(mk_host(2)), "nobody is there");
+    estate.built_until().await;
 }
 
 #[tokio::test]
@@ -117,6 +130,8 @@ async fn e22_a_thousand_hints_cost_a_reader_that_stopped_what_its_socket_holds_a
             assert_eq!(other.last().stamp, stamp);
         }
     }
+    // It holds no place that others could have.
+    estate.built_until().await;
     // What the kernels of both ends take of one connection, some MiB, went out; beyond it one is being written and one staged.
     let reads = estate.memory.reads_of(slow.host) - before;
     assert!(reads <= (12 << 20) / size + 2, "{reads} reads of {size} bytes for a reader that stopped");
