@@ -13,7 +13,7 @@ use nix::sys::signal::Signal;
 
 use super::super::fleet::{AGENTS_PORTS, nobody_complained_but, proven, versions};
 use super::broker::{Account, delete_stream, hints, limit_stream, publish, purge_stream, stream_size};
-use super::watch::{TOUCHED, Watch, converges, diagnosed, sessions, settle_at, unfinished};
+use super::watch::{TOUCHED, Watch, converges, diagnosed, everyone_is_served, sessions, settle_at, unfinished};
 
 /// Longer than any turn by the clock takes: the renderer's 30 s, then a gateway's 30 s and a fifth.
 const BY_THE_CLOCK: Duration = Duration::from_secs(75);
@@ -259,6 +259,7 @@ fn hints_are_lost_at_one_gateway_and_the_other_is_cut_off(plane: &Plane, watch: 
     restarted(plane, &direct, &direct.clone().with("HOLDFAST_NATS_URL", &format!("tls://{}", proxy.address())));
     settle_at(plane, AGENTS_PORTS[0], &TOUCHED[..2]);
     settle_at(plane, AGENTS_PORTS[1], &TOUCHED[2..]);
+    everyone_is_served(plane);
     converges(plane, BY_THE_CLOCK);
     watch.edit(plane);
     converges(plane, BY_A_HINT);

@@ -13,7 +13,7 @@ use holdfast_suite::proxy::{Proxy, Way};
 use super::super::fleet::{AGENTS_PORTS, nobody_complained_but, versions};
 use super::super::packets::rules_of;
 use super::nats::{everything_is_proven, restarted};
-use super::watch::{TOUCHED, Watch, converges, diagnosed, is_rendered, sessions, settle_at};
+use super::watch::{TOUCHED, Watch, converges, diagnosed, everyone_is_served, is_rendered, sessions, settle_at};
 
 /// Longer than any turn by the clock takes.
 const BY_THE_CLOCK: Duration = Duration::from_secs(75);
@@ -180,6 +180,7 @@ pub(crate) fn the_way_of_a_gateway_to_postgres_is_bad(plane: &Plane, watch: &Wat
     restarted(plane, &direct, &through(plane, "gateway-agents-1", "HOLDFAST_AGENTS_DATABASE_URL", &proxy));
     settle_at(plane, AGENTS_PORTS[0], &TOUCHED[..2]);
     settle_at(plane, AGENTS_PORTS[1], &TOUCHED[2..]);
+    everyone_is_served(plane);
     converges(plane, BY_THE_CLOCK);
     let before = sessions(plane);
     let cut_off = gateway_id(plane, 1);

@@ -16,6 +16,7 @@ use serde_json::Value;
 
 use super::super::fleet::AGENTS_PORTS;
 use super::super::packets::{PACKETS, attempts, beacons, tcp, try_beacons, udp, whole};
+use super::postgres::gateway_id;
 
 /// How soon `holdfast doctor` tells what is wrong and what is right again: the renderer looks each five seconds, and what it says is good for one.
 const DIAGNOSED: Duration = Duration::from_secs(20);
@@ -214,6 +215,15 @@ pub(crate) fn sessions(plane: &Plane) -> BTreeMap<String, (u64, String)> {
         ((*name).to_owned(), (epoch.parse().expect("a number"), (*gateway).to_owned()))
     };
     rows.lines().map(row).collect()
+}
+
+/// Waits until every host is served by a gateway that runs: the sessions of one that was killed stay open until its lease ends.
+pub(crate) fn everyone_is_served(plane: &Plane) {
+    let running = [1, 2].map(|nth| gateway_id(plane, nth));
+    wait_for("every host is at a gateway that runs", SETTLES, || {
+        let sessions = sessions(plane);
+        sessions.len() == 12 && sessions.values().all(|(_, gateway)| running.contains(gateway))
+    });
 }
 
 /// Whether the last change of intent was rendered.
