@@ -12,7 +12,7 @@ use holdfast_model::desired::Component;
 use holdfast_model::numbers::UpdateSeq;
 use holdfast_session::agent::{Apply, ApplyResult, CloseCause, Content, Dialer, Event, Session};
 use holdfast_wire::code::RefusalCode;
-use holdfast_wire::decode;
+use holdfast_wire::decode_as;
 use holdfast_wire::error::FrameError;
 use holdfast_wire::frame::Deframer;
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -159,7 +159,7 @@ impl Pump {
                     return Ok(());
                 }
             };
-            match decode(&frame) {
+            match decode_as(session.spoken(), &frame) {
                 Ok(message) => session.handle_message(message, shell.now()),
                 Err(error) => session.handle_close(RefusalCode::Malformed, &format!("{}: {error}", error.rule())),
             }

@@ -27,8 +27,8 @@ use holdfast_session::random::Random;
 use holdfast_session::time::Instant;
 use holdfast_wire::frame::Deframer;
 use holdfast_wire::message::{Hello, Inventory, SignatureBytes};
-use holdfast_wire::negotiate::SPOKEN;
-use holdfast_wire::{decode, encode_changes};
+use holdfast_wire::negotiate::{Protocol, ProtocolRange, SPOKEN};
+use holdfast_wire::{decode_as, encode_changes};
 use proptest::prelude::*;
 use uuid::Uuid;
 
@@ -233,8 +233,10 @@ impl World {
         if self.link.is_some() {
             return;
         }
+        // An older agent is served as well as one of this build.
+        let protocols = if self.random.up_to(2) == 0 { ProtocolRange::only(Protocol::V1) } else { SPOKEN };
         let hello = Hello {
-            protocols: SPOKEN,
+            protocols,
             agent_version: "0.1.0".to_owned(),
             boot_id: Uuid::nil(),
             applied: self.in_force.iter().map(|(of, stamp)| (*of, *stamp)).collect(),
@@ -299,7 +301,8 @@ impl World {
         let bytes: Vec<u8> = pipe.bytes.drain(..count).collect();
         pipe.deframer.push(&bytes);
         while let Some(frame) = pipe.deframer.poll_frame().expect("frames") {
-            let message = decode(&frame).expect("messages");
+            let spoken = if toward_agent { link.agent.spoken() } else { link.gateway.spoken() };
+            let message = decode_as(spoken, &frame).expect("messages");
             if toward_agent {
                 link.agent.handle_message(message, self.now);
             } else {

@@ -102,6 +102,8 @@ codes! {
         BadSignature 5 "bad_signature",
         /// A value out of place in a message that could be read.
         BadValue 6 "bad_value",
+        /// A directive that this build does not know was ignored.
+        UnknownDirective 7 "unknown_directive",
     }
 
     /// What a gateway asks of an agent beside updates.

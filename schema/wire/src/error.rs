@@ -35,8 +35,8 @@ impl FrameError {
 /// A frame whose payload is no message.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum DecodeError {
-    /// The envelope names a protocol that this build does not speak.
-    #[error("a frame of protocol {protocol}, which this build does not speak")]
+    /// The envelope names a protocol that is not spoken here.
+    #[error("a frame of protocol {protocol}, which is not spoken here")]
     Protocol {
         /// What the envelope names.
         protocol: u16,
@@ -108,6 +108,14 @@ pub enum EncodeError {
         size: usize,
         /// Its cap.
         size_max: usize,
+    },
+    /// The protocol has no place for it.
+    #[error("a {kind} message of this protocol cannot say {field}")]
+    Unspeakable {
+        /// What it would have been.
+        kind: Kind,
+        /// What cannot be said.
+        field: &'static str,
     },
     /// The encoder gave up.
     #[error("a {kind} message cannot be encoded")]

@@ -15,7 +15,9 @@ pub mod frame;
 pub mod limits;
 pub mod message;
 pub mod negotiate;
-mod v1;
+mod speak;
+pub mod v1;
+pub mod v2;
 
+pub use speak::{decode, decode_as, encode, encode_chunk};
 pub use v1::changes::{decode_changes, encode_changes};
-pub use v1::{decode, encode, encode_chunk};

@@ -151,12 +151,24 @@ pub struct HelloAck {
     pub session_epoch: SessionEpoch,
     /// For which authority the gateway speaks.
     pub authority: Authority,
+    /// How this gateway brings desired states to its hosts.
+    pub delivery: Delivery,
     /// How often either side says that it is there.
     pub liveness_interval_ms: u32,
     /// What this session may carry.
     pub limits: SessionLimits,
     /// Where else to dial, as `host:port`.
     pub gateways: Vec<String>,
+}
+
+/// How a gateway brings desired states to its hosts.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Delivery {
+    /// By sessions, as soon as something changes.
+    #[default]
+    Push,
+    /// By answers to `POST /agent/v1/sync`.
+    Poll,
 }
 
 /// What a session may carry; never above `limits`.

@@ -9,13 +9,13 @@ use holdfast_wire::error::{DecodeError, FrameError};
 use holdfast_wire::frame::{Deframer, Frame};
 use holdfast_wire::limits::*;
 use holdfast_wire::message::*;
-use holdfast_wire::negotiate::PROTOCOL;
-use holdfast_wire::{decode, decode_changes, encode, encode_changes};
+use holdfast_wire::negotiate::{Protocol, ProtocolRange};
+use holdfast_wire::{decode, decode_as, decode_changes, encode, encode_changes, v1};
 use proptest::prelude::*;
 
 #[test]
 fn a_message_cut_at_any_byte_is_incomplete_and_then_refused() {
-    for (name, message) in mk_samples() {
+    for (name, message) in mk_samples(Protocol::NEWEST) {
         let whole = mk_frame_bytes(&message);
         for cut in 0..whole.len() {
             let mut deframer = Deframer::new(FRAME_BYTES_MAX);
@@ -33,7 +33,7 @@ fn a_message_cut_at_any_byte_is_incomplete_and_then_refused() {
 
 #[test]
 fn bytes_after_a_message_are_refused() {
-    for (name, message) in mk_samples() {
+    for (name, message) in mk_samples(Protocol::NEWEST) {
         let mut frame = mk_frame(&mk_frame_bytes(&message));
         frame.payload.push(0);
         assert!(matches!(decode(&frame), Err(DecodeError::Trailing { bytes: 1, .. })), "{name}");
@@ -57,10 +57,50 @@ fn a_length_above_the_cap_is_refused_from_its_four_bytes() {
 
 #[test]
 fn an_unknown_kind_is_a_message_and_another_protocol_is_not() {
-    let frame = Frame { protocol: PROTOCOL, kind: 9_999, payload: vec![0xff; 100] };
-    assert_eq!(decode(&frame), Ok(Message::Unknown(9_999)));
+    for protocol in Protocol::ALL {
+        let frame = Frame { protocol: protocol.number(), kind: 9_999, payload: vec![0xff; 100] };
+        assert_eq!(decode(&frame), Ok(Message::Unknown(9_999)));
+    }
+    let frame = Frame { protocol: 3, kind: Kind::Liveness.number(), payload: vec![1] };
+    assert_eq!(decode(&frame), Err(DecodeError::Protocol { protocol: 3 }));
+    // Hello is of the first protocol, whatever is spoken besides.
     let frame = Frame { protocol: 2, kind: Kind::Hello.number(), payload: vec![] };
     assert_eq!(decode(&frame), Err(DecodeError::Protocol { protocol: 2 }));
+}
+
+#[test]
+fn a_session_reads_only_the_protocol_that_was_chosen_and_hello_and_refusal_always() {
+    let liveness = Message::Liveness(Liveness { counter: 7 });
+    for (ours, theirs) in [(Protocol::V1, Protocol::V2), (Protocol::V2, Protocol::V1)] {
+        let spoken = ProtocolRange::only(ours);
+        assert_eq!(decode_as(spoken, &mk_frame(&mk_frame_bytes_of(ours, &liveness))), Ok(liveness.clone()));
+        let other = decode_as(spoken, &mk_frame(&mk_frame_bytes_of(theirs, &liveness)));
+        assert_eq!(other, Err(DecodeError::Protocol { protocol: theirs.number() }));
+        let hello = mk_samples(theirs).into_iter().find(|(name, _)| *name == "hello").expect("one of each").1;
+        for always in [Message::Refusal(mk_refusal("no".to_owned())), hello] {
+            assert_eq!(decode_as(spoken, &mk_frame(&mk_frame_bytes_of(theirs, &always))), Ok(always));
+        }
+    }
+}
+
+#[test]
+fn an_answer_to_hello_that_chooses_another_protocol_than_its_own_is_refused() {
+    for (written, chosen) in [(Protocol::V1, Protocol::V2), (Protocol::V2, Protocol::V1)] {
+        let samples = mk_samples(chosen);
+        let ack = samples.into_iter().find(|(name, _)| *name == "hello-ack").expect("one of each").1;
+        let decoded = decode(&mk_frame(&mk_frame_bytes_of(written, &ack)));
+        assert!(matches!(decoded, Err(DecodeError::Value { field: "protocol", .. })), "{decoded:?}");
+    }
+}
+
+#[test]
+fn the_first_protocol_does_not_know_of_polls_and_reads_what_a_newer_side_says_as_unknown() {
+    let polls = mk_samples(Protocol::V2).into_iter().find(|(name, _)| *name == "hello-ack-poll").expect("there").1;
+    let refused = v1::encode(&polls, &mut Vec::new());
+    assert!(matches!(refused, Err(holdfast_wire::error::EncodeError::Unspeakable { .. })), "{refused:?}");
+    let directive = holdfast_wire::code::DirectiveCode::Unknown(900);
+    let message = Message::Directive(Directive { code: directive, argument: vec![1, 2, 3] });
+    assert_eq!(v1::decode(&mk_frame(&mk_frame_bytes_of(Protocol::V1, &message))), Ok(message));
 }
 
 #[test]
@@ -74,8 +114,10 @@ fn huge_counts_are_refused_at_once() {
         for lead in 0..40 {
             let mut payload = vec![0; lead];
             payload.extend_from_slice(&huge);
-            let frame = Frame { protocol: PROTOCOL, kind: kind.number(), payload };
-            assert!(decode(&frame).is_err(), "{kind} after {lead} bytes");
+            for protocol in Protocol::ALL {
+                let frame = Frame { protocol: protocol.number(), kind: kind.number(), payload: payload.clone() };
+                assert!(decode(&frame).is_err(), "{kind} after {lead} bytes");
+            }
         }
     }
 }
@@ -131,7 +173,7 @@ fn a_body_of_four_mebibytes_is_cut_into_chunks_and_comes_back() {
     let seq = UpdateSeq::from_raw(1);
     for (at, piece) in body.chunks(CHUNK_BYTES_MAX).enumerate() {
         let offset = u32::try_from(at * CHUNK_BYTES_MAX).expect("fits");
-        holdfast_wire::encode_chunk(seq, offset, piece, &mut wire).expect("a chunk");
+        holdfast_wire::encode_chunk(Protocol::NEWEST, seq, offset, piece, &mut wire).expect("a chunk");
     }
     let mut deframer = Deframer::new(FRAME_BYTES_MAX);
     let mut back = Vec::new();
@@ -148,33 +190,35 @@ fn a_body_of_four_mebibytes_is_cut_into_chunks_and_comes_back() {
 
 proptest! {
     #[test]
-    fn any_bytes_get_an_answer(kind in 0_u16..14, payload in prop::collection::vec(any::<u8>(), 0..400)) {
-        let frame = Frame { protocol: PROTOCOL, kind, payload };
+    fn any_bytes_get_an_answer(of in 0_usize..2, kind in 0_u16..14, payload in prop::collection::vec(any::<u8>(), 0..400)) {
+        let protocol = Protocol::ALL[of];
+        let frame = Frame { protocol: protocol.number(), kind, payload };
         if let Ok(message) = decode(&frame) {
             // What was understood is legal: it encodes, and decodes to itself.
             let mut bytes = Vec::new();
-            encode(&message, &mut bytes).expect("a decoded message is legal");
+            encode(protocol, &message, &mut bytes).expect("a decoded message is legal");
             prop_assert!(matches!(message, Message::Unknown(_)) || decode(&mk_frame(&bytes)) == Ok(message));
         }
     }
 
     #[test]
-    fn a_flipped_bit_gets_an_answer(sample in 0_usize..14, at in any::<prop::sample::Index>(), bit in 0_u8..8) {
-        let samples = mk_samples();
+    fn a_flipped_bit_gets_an_answer(of in 0_usize..2, sample in 0_usize..16, at in any::<prop::sample::Index>(), bit in 0_u8..8) {
+        let protocol = Protocol::ALL[of];
+        let samples = mk_samples(protocol);
         let (_, message) = &samples[sample % samples.len()];
-        let mut frame = mk_frame(&mk_frame_bytes(message));
+        let mut frame = mk_frame(&mk_frame_bytes_of(protocol, message));
         let at = at.index(frame.payload.len());
         frame.payload[at] ^= 1 << bit;
         if let Ok(message) = decode(&frame) {
             let mut bytes = Vec::new();
-            encode(&message, &mut bytes).expect("a decoded message is legal");
+            encode(protocol, &message, &mut bytes).expect("a decoded message is legal");
         }
         let _ = decode_changes(&frame.payload);
     }
 
     #[test]
     fn frames_do_not_depend_on_how_the_stream_was_cut(cuts in prop::collection::vec(1_usize..300, 1..60)) {
-        let samples = mk_samples();
+        let samples = mk_samples(Protocol::NEWEST);
         let stream: Vec<u8> = samples.iter().flat_map(|(_, message)| mk_frame_bytes(message)).collect();
         let mut deframer = Deframer::new(FRAME_BYTES_MAX);
         let mut decoded = Vec::new();

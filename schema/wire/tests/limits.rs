@@ -9,17 +9,20 @@ use holdfast_model::policy::delta::{Change, diff};
 use holdfast_wire::error::EncodeError;
 use holdfast_wire::limits::*;
 use holdfast_wire::message::*;
+use holdfast_wire::negotiate::Protocol;
 use holdfast_wire::{decode, decode_changes, encode, encode_changes};
 
 #[test]
 fn the_largest_legal_value_of_every_message_fits_its_frame_and_comes_back() {
-    let largest = mk_largest();
-    let kinds: Vec<u16> = largest.iter().map(|(message, _)| message.kind_number()).collect();
-    assert_eq!(kinds, Kind::ALL.iter().map(|kind| kind.number()).collect::<Vec<_>>(), "one of each kind");
-    for (message, frame_bytes_max) in largest {
-        let bytes = mk_frame_bytes(&message);
-        assert!(bytes.len() - LENGTH_BYTES <= frame_bytes_max, "{:?}", message.kind_number());
-        assert_eq!(decode(&mk_frame(&bytes)), Ok(message));
+    for protocol in Protocol::ALL {
+        let largest = mk_largest(protocol);
+        let kinds: Vec<u16> = largest.iter().map(|(message, _)| message.kind_number()).collect();
+        assert_eq!(kinds, Kind::ALL.iter().map(|kind| kind.number()).collect::<Vec<_>>(), "one of each kind");
+        for (message, frame_bytes_max) in largest {
+            let bytes = mk_frame_bytes_of(protocol, &message);
+            assert!(bytes.len() - LENGTH_BYTES <= frame_bytes_max, "{:?}", message.kind_number());
+            assert_eq!(decode(&mk_frame(&bytes)), Ok(message));
+        }
     }
 }
 
@@ -35,7 +38,10 @@ fn one_more_than_a_cap_is_refused_and_leaves_nothing_behind() {
     too_large.push(Message::Drain(Drain { reconnect_after_ms: 0, gateways: vec![String::new(); GATEWAYS_MAX + 1] }));
     for message in too_large {
         let mut out = b"before".to_vec();
-        assert!(matches!(encode(&message, &mut out), Err(EncodeError::TooLarge { .. })), "{message:?}");
+        assert!(
+            matches!(encode(Protocol::NEWEST, &message, &mut out), Err(EncodeError::TooLarge { .. })),
+            "{message:?}"
+        );
         assert_eq!(out, b"before");
     }
 }

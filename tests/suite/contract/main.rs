@@ -9,5 +9,7 @@ mod doors;
 mod enrolment;
 mod fail_points;
 mod nats_users;
+mod peer;
 mod processes;
 mod renderer;
+mod versions;

@@ -7,7 +7,7 @@ use holdfast_model::statement::OutcomeKind;
 use holdfast_wire::code::{FaultCode, RefusalCode};
 use holdfast_wire::limits::FRAME_BYTES_MAX;
 use holdfast_wire::message::{Message, OutcomeReport};
-use holdfast_wire::negotiate::PROTOCOL;
+use holdfast_wire::negotiate::Protocol;
 
 use super::session::{applied, isolated, ruleset, world};
 use crate::support::agent::Host;
@@ -21,7 +21,7 @@ const NO_KIND: u16 = 4_000;
 /// A frame of any kind, with any bytes in it.
 fn frame(kind: u16, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len() + 4).unwrap();
-    [&length.to_be_bytes()[..], &PROTOCOL.to_be_bytes(), &kind.to_be_bytes(), payload].concat()
+    [&length.to_be_bytes()[..], &Protocol::NEWEST.number().to_be_bytes(), &kind.to_be_bytes(), payload].concat()
 }
 
 /// The update failed as a unit, for this reason, which the host's status has too; what was in force is.

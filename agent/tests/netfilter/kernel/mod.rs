@@ -18,3 +18,4 @@ mod process;
 mod session;
 mod size;
 mod steady;
+mod versions;

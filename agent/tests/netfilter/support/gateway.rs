@@ -18,8 +18,11 @@ use holdfast_wire::code::RefusalCode;
 use holdfast_wire::enrol::{ENROL_PATH, EnrolRequest, EnrolResponse, Problem, RENEW_PATH, RenewRequest, RenewResponse};
 use holdfast_wire::frame::Deframer;
 use holdfast_wire::limits::FRAME_BYTES_MAX;
-use holdfast_wire::message::{Chunk, Drain, Hello, HelloAck, Message, OutcomeReport, Refusal, Update, UpdateContent};
-use holdfast_wire::{decode, encode, encode_changes};
+use holdfast_wire::message::{
+    Chunk, Delivery, Drain, Hello, HelloAck, Message, OutcomeReport, Refusal, Update, UpdateContent,
+};
+use holdfast_wire::negotiate::Protocol;
+use holdfast_wire::{decode, encode, encode_changes, v1};
 use rustls::pki_types::ServerName;
 use time::OffsetDateTime;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -41,6 +44,8 @@ pub(crate) struct Gateway {
     pub(crate) host: HostId,
     outcome_key: Option<VerifyingKey>,
     sessions: u64,
+    /// What it speaks: of the first protocol by its frozen module and no other.
+    pub(crate) protocol: Protocol,
     /// How old the certificates are that enrolment gives.
     pub(crate) leaf_age: time::Duration,
 }
@@ -67,6 +72,7 @@ impl Gateway {
             host,
             outcome_key: None,
             sessions: 0,
+            protocol: Protocol::NEWEST,
             leaf_age: time::Duration::ZERO,
         }
     }
@@ -199,9 +205,10 @@ pub(crate) struct Session<'a> {
 impl Session<'_> {
     pub(crate) fn acknowledge(&mut self, authority: Authority) {
         let ack = HelloAck {
-            protocol: 1,
+            protocol: self.gateway.protocol.number(),
             session_epoch: SessionEpoch::from_raw(self.gateway.sessions),
             authority,
+            delivery: Delivery::Push,
             liveness_interval_ms: 15_000,
             limits: Config::standard(vec![]).limits,
             gateways: vec![self.gateway.address().to_string()],
@@ -213,7 +220,10 @@ impl Session<'_> {
     pub(crate) fn read(&mut self) -> Message {
         loop {
             if let Some(frame) = self.deframer.poll_frame().unwrap() {
-                let message = decode(&frame).unwrap();
+                let message = match self.gateway.protocol {
+                    Protocol::V1 => v1::decode(&frame).unwrap(),
+                    Protocol::V2 => decode(&frame).unwrap(),
+                };
                 if !matches!(message, Message::Liveness(_)) {
                     return message;
                 }
@@ -229,8 +239,15 @@ impl Session<'_> {
 
     pub(crate) fn write(&mut self, message: &Message) {
         let mut bytes = Vec::new();
-        encode(message, &mut bytes).unwrap();
+        self.encode(message, &mut bytes);
         self.write_bytes(&bytes);
+    }
+
+    fn encode(&self, message: &Message, out: &mut Vec<u8>) {
+        match self.gateway.protocol {
+            Protocol::V1 => v1::encode(message, out).unwrap(),
+            Protocol::V2 => encode(Protocol::V2, message, out).unwrap(),
+        }
     }
 
     /// Writes what may be no whole frame.
@@ -253,8 +270,9 @@ impl Session<'_> {
         let bytes = artifact::encode(body);
         let content = UpdateContent::Snapshot { bytes_total: u32::try_from(bytes.len()).unwrap() };
         let mut frames = Vec::new();
-        encode(&Message::Update(Update { update_seq, component, stamp, signature, content }), &mut frames).unwrap();
-        encode(&Message::Chunk(Chunk { update_seq, offset: 0, bytes }), &mut frames).unwrap();
+        let update = Update { update_seq, component, stamp, signature, content };
+        self.encode(&Message::Update(update), &mut frames);
+        self.encode(&Message::Chunk(Chunk { update_seq, offset: 0, bytes }), &mut frames);
         frames
     }
 

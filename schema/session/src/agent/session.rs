@@ -15,6 +15,7 @@ use holdfast_wire::message::{
     Chunk, Drain, Fault, HelloAck, Inventory, Kind, Liveness as LivenessMessage, Message, OutcomeReport, Refusal,
     Update, UpdateContent,
 };
+use holdfast_wire::negotiate::{Protocol, ProtocolRange};
 
 use super::assembly::Assembly;
 use super::event::{Apply, ApplyResult, CloseCause, Config, Content, Event, Keys};
@@ -46,6 +47,7 @@ enum Phase {
 /// All that a session knows; nothing of it is anywhere else, so it ends with the session.
 #[derive(Debug)]
 struct Open {
+    protocol: Protocol,
     liveness: Liveness,
     liveness_due: Option<u64>,
     session_epoch: SessionEpoch,
@@ -75,6 +77,16 @@ impl<K: Keys> Session<K> {
     #[must_use]
     pub const fn frame_bytes_max(&self) -> usize {
         FRAME_BYTES_MAX
+    }
+
+    /// The protocols whose frames are read now: all that the Hello offered until its answer chose one.
+    #[must_use]
+    pub const fn spoken(&self) -> ProtocolRange {
+        match &self.phase {
+            Phase::AwaitAck { .. } => self.config.hello.protocols,
+            Phase::Open(open) => ProtocolRange::only(open.protocol),
+            Phase::Closed { .. } => ProtocolRange::only(Protocol::FIRST),
+        }
     }
 
     /// Whether updates may flow.
@@ -111,9 +123,10 @@ impl<K: Keys> Session<K> {
 
     fn handle_ack(&mut self, ack: HelloAck, now: Instant) {
         let (pinned, protocols) = (self.config.pinned, self.config.hello.protocols);
-        if !(protocols.min..=protocols.max).contains(&ack.protocol) {
+        let chosen = Protocol::from_number(ack.protocol).filter(|_| protocols.has(ack.protocol));
+        let Some(protocol) = chosen else {
             return self.handle_close(RefusalCode::NoCommonProtocol, "");
-        }
+        };
         if ack.authority.id != pinned.id || ack.authority.epoch < pinned.epoch {
             return self.handle_close(RefusalCode::WrongAuthority, "");
         }
@@ -123,6 +136,7 @@ impl<K: Keys> Session<K> {
         let interval = Duration::from_millis(u64::from(ack.liveness_interval_ms));
         let interval = interval.clamp(LIVENESS_INTERVAL_MIN, LIVENESS_INTERVAL_MAX);
         self.phase = Phase::Open(Box::new(Open {
+            protocol,
             liveness: Liveness::new(interval, self.seed, now),
             liveness_due: None,
             session_epoch: ack.session_epoch,
@@ -151,19 +165,16 @@ impl<K: Keys> Session<K> {
                 self.events.push_back(Event::Directive(directive.code));
                 match directive.code {
                     DirectiveCode::Reconnect => self.end(CloseCause::Directed, None),
-                    // For the shell: a new token is an operator's act; what is unknown is ignored.
-                    DirectiveCode::Reenrol | DirectiveCode::Unknown(_) => {}
+                    // For the shell: a new token is an operator's act.
+                    DirectiveCode::Reenrol => {}
+                    DirectiveCode::Unknown(_) => {
+                        self.report_fault(FaultCode::UnknownDirective, Kind::Directive.number());
+                    }
                 }
             }
             Message::Fault(fault) => self.count_fault(fault.code, fault.update_seq),
             Message::Unknown(message_kind) => {
-                let code = FaultCode::UnknownKind;
-                if let Phase::Open(open) = &mut self.phase
-                    && open.faults.len() < FAULTS_QUEUED_MAX
-                {
-                    open.faults.push_back(Fault { code, message_kind, update_seq: None });
-                }
-                self.count_fault(code, None);
+                self.report_fault(FaultCode::UnknownKind, message_kind);
             }
             Message::HelloAck(_) => self.handle_close(RefusalCode::DuplicateHello, ""),
             Message::Hello(_) | Message::Outcome(_) | Message::Inventory(_) => {
@@ -172,6 +183,16 @@ impl<K: Keys> Session<K> {
             // Taken care of before: it does not reach an open session.
             Message::Refusal(_) => {}
         }
+    }
+
+    /// Tells the gateway what was passed over.
+    fn report_fault(&mut self, code: FaultCode, message_kind: u16) {
+        if let Phase::Open(open) = &mut self.phase
+            && open.faults.len() < FAULTS_QUEUED_MAX
+        {
+            open.faults.push_back(Fault { code, message_kind, update_seq: None });
+        }
+        self.count_fault(code, None);
     }
 
     fn count_fault(&mut self, code: FaultCode, update_seq: Option<UpdateSeq>) {
@@ -361,15 +382,18 @@ impl<K: Keys> Session<K> {
     /// # Errors
     /// [`EncodeError`] if the configuration holds what no frame may carry; the session is over then.
     pub fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Result<Option<Kind>, EncodeError> {
-        let message = match &mut self.phase {
+        let (protocol, message) = match &mut self.phase {
             Phase::AwaitAck { is_hello_due, .. } => {
-                std::mem::take(is_hello_due).then(|| (Kind::Hello, Message::Hello(self.config.hello.clone())))
+                let hello = std::mem::take(is_hello_due).then(|| Message::Hello(self.config.hello.clone()));
+                (Protocol::FIRST, hello.map(|hello| (Kind::Hello, hello)))
             }
-            Phase::Open(open) => open.next_message(),
-            Phase::Closed { refusal } => refusal.take().map(|refusal| (Kind::Refusal, Message::Refusal(refusal))),
+            Phase::Open(open) => (open.protocol, open.next_message()),
+            Phase::Closed { refusal } => {
+                (Protocol::FIRST, refusal.take().map(|refusal| (Kind::Refusal, Message::Refusal(refusal))))
+            }
         };
         let Some((kind, message)) = message else { return Ok(None) };
-        let sent = encode(&message, out).map(|()| Some(kind));
+        let sent = encode(protocol, &message, out).map(|()| Some(kind));
         if sent.is_err() {
             self.end(CloseCause::Ours(RefusalCode::TooLarge), None);
         }

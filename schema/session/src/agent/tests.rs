@@ -15,10 +15,10 @@ use holdfast_wire::decode;
 use holdfast_wire::frame::Deframer;
 use holdfast_wire::limits::{CHUNK_BYTES_MAX, FRAME_BYTES_MAX};
 use holdfast_wire::message::{
-    Chunk, Directive, Drain, Hello, HelloAck, Inventory, Kind, Liveness, Message, OutcomeReport, Refusal,
+    Chunk, Delivery, Directive, Drain, Hello, HelloAck, Inventory, Kind, Liveness, Message, OutcomeReport, Refusal,
     SessionLimits, SignatureBytes, Update, UpdateContent,
 };
-use holdfast_wire::negotiate::SPOKEN;
+use holdfast_wire::negotiate::{Protocol, ProtocolRange, SPOKEN};
 use uuid::Uuid;
 
 use super::*;
@@ -48,6 +48,25 @@ fn a02_a_gateway_that_does_not_answer_hello_is_left_after_30_s() {
     agent.written();
     agent.say(Message::Liveness(Liveness { counter: 1 }));
     assert_eq!(agent.refusal(), Some(RefusalCode::WrongFirstMessage));
+}
+
+#[test]
+fn g03_the_answer_decides_the_protocol_and_frames_of_no_other_are_read_or_written() {
+    for protocol in Protocol::ALL {
+        let mut agent = Agent::new(vec![]);
+        assert_eq!(agent.session.spoken(), SPOKEN, "whatever was offered may be chosen");
+        agent.written();
+        agent.say(Message::HelloAck(HelloAck { protocol: protocol.number(), ..mk_ack() }));
+        assert_eq!(agent.session.spoken(), ProtocolRange::only(protocol));
+        agent.say(Message::Unknown(4_000));
+        let mut bytes = Vec::new();
+        agent.session.poll_transmit(&mut bytes).expect("a frame");
+        assert_eq!(bytes.get(4..6), Some(protocol.number().to_be_bytes().as_slice()));
+    }
+    let mut agent = Agent::new(vec![]);
+    agent.written();
+    agent.say(Message::HelloAck(HelloAck { protocol: 3, ..mk_ack() }));
+    assert_eq!(agent.refusal(), Some(RefusalCode::NoCommonProtocol));
 }
 
 #[test]
@@ -343,7 +362,11 @@ fn a23_a24_a25_directives_reconnect_once_or_are_told_or_ignored() {
     let mut agent = direct(DirectiveCode::Reenrol);
     assert_eq!(agent.events(), [Event::Directive(DirectiveCode::Reenrol)]);
     let mut agent = direct(DirectiveCode::Unknown(77));
-    assert_eq!(agent.events(), [Event::Directive(DirectiveCode::Unknown(77))]);
+    let told = Event::Fault { code: FaultCode::UnknownDirective, update_seq: None };
+    assert_eq!(agent.events(), [Event::Directive(DirectiveCode::Unknown(77)), told]);
+    let reported = agent.written();
+    let [Message::Fault(fault)] = reported.as_slice() else { panic!("{reported:?}") };
+    assert_eq!((fault.code, fault.message_kind), (FaultCode::UnknownDirective, Kind::Directive.number()));
     assert!(agent.session.is_open());
     agent.say(Message::Unknown(4_000));
     assert!(matches!(agent.written().as_slice(), [Message::Fault(fault)] if fault.code == FaultCode::UnknownKind));
@@ -628,9 +651,10 @@ fn mk_limits() -> SessionLimits {
 
 fn mk_ack() -> HelloAck {
     HelloAck {
-        protocol: 1,
+        protocol: Protocol::NEWEST.number(),
         session_epoch: SessionEpoch::from_raw(7),
         authority: mk_authority(),
+        delivery: Delivery::Push,
         liveness_interval_ms: 15_000,
         limits: mk_limits(),
         gateways: vec![],

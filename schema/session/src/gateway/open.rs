@@ -12,6 +12,7 @@ use holdfast_wire::limits::CHUNK_BYTES_MAX;
 use holdfast_wire::message::{
     Directive, Drain, Fault, HelloAck, Kind, Liveness as LivenessMessage, Message, Update, UpdateContent,
 };
+use holdfast_wire::negotiate::Protocol;
 use holdfast_wire::{encode, encode_chunk};
 
 use super::event::{Config, Event, Form, Supply};
@@ -23,6 +24,7 @@ use crate::time::Instant;
 /// All that a session knows; nothing of it is anywhere else, so it ends with the session.
 #[derive(Debug)]
 pub(super) struct Open {
+    pub(super) protocol: Protocol,
     pub(super) liveness: Liveness,
     pub(super) liveness_due: Option<u64>,
     pub(super) ack: Option<HelloAck>,
@@ -58,13 +60,14 @@ pub(super) const fn index(component: Component) -> usize {
 
 impl Open {
     /// A session that begins: it owes the answer to Hello and a snapshot of every component.
-    pub(super) fn new(config: &Config, ack: HelloAck, seed: u64, now: Instant) -> Self {
+    pub(super) fn new(config: &Config, protocol: Protocol, ack: HelloAck, seed: u64, now: Instant) -> Self {
         let mut tick = 0;
         let slots = Component::ALL.map(|component| {
             tick += 1;
             Slot::new(component, tick, now)
         });
         Self {
+            protocol,
             liveness: Liveness::new(config.liveness_interval, seed, now),
             liveness_due: None,
             ack: Some(ack),
@@ -97,7 +100,7 @@ impl Open {
         } else {
             return Ok(None);
         };
-        encode(&message, out).map(|()| Some(kind))
+        encode(self.protocol, &message, out).map(|()| Some(kind))
     }
 
     /// The next frame of updates, or the question for one.
@@ -110,7 +113,8 @@ impl Open {
         if let Some(chunking) = &mut self.chunking {
             let end = (chunking.offset + CHUNK_BYTES_MAX).min(chunking.body.len());
             let piece = chunking.body.get(chunking.offset..end).unwrap_or_default();
-            encode_chunk(chunking.update_seq, u32::try_from(chunking.offset).unwrap_or(u32::MAX), piece, out)?;
+            let offset = u32::try_from(chunking.offset).unwrap_or(u32::MAX);
+            encode_chunk(self.protocol, chunking.update_seq, offset, piece, out)?;
             chunking.offset = end;
             if end == chunking.body.len() {
                 self.chunking = None;
@@ -157,7 +161,8 @@ impl Open {
             (Form::Snapshot | Form::Delta, Supply::SameDigest, _) => return Ok(false),
         };
         let (stamp, signature) = (staged.stamp, staged.signature);
-        encode(&Message::Update(Update { update_seq, component, stamp, signature, content }), out)?;
+        let update = Update { update_seq, component, stamp, signature, content };
+        encode(self.protocol, &Message::Update(update), out)?;
         self.last_seq = update_seq;
         self.chunking = chunking;
         self.flight.put(InFlight { update_seq, component, stamp, bytes });

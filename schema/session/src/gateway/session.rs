@@ -9,8 +9,10 @@ use holdfast_wire::code::{DirectiveCode, FaultCode, RefusalCode};
 use holdfast_wire::encode;
 use holdfast_wire::error::EncodeError;
 use holdfast_wire::limits::{HELLO_FRAME_BYTES_MAX, STATUS_FRAME_BYTES_MAX};
-use holdfast_wire::message::{Directive, Drain, Fault, Hello, HelloAck, Kind, Message, OutcomeReport, Refusal};
-use holdfast_wire::negotiate::{SPOKEN, choose};
+use holdfast_wire::message::{
+    Delivery, Directive, Drain, Fault, Hello, HelloAck, Kind, Message, OutcomeReport, Refusal,
+};
+use holdfast_wire::negotiate::{Protocol, ProtocolRange, SPOKEN, choose};
 
 use super::event::{Admission, Answer, AnswerError, CloseCause, Config, Event, FaultOrigin};
 use super::open::{Open, index};
@@ -30,7 +32,7 @@ pub struct Session {
 #[derive(Debug)]
 enum Phase {
     AwaitHello { until: Instant },
-    Admitting { until: Instant, protocol: u16 },
+    Admitting { until: Instant, protocol: Protocol },
     Open(Box<Open>),
     Closed { refusal: Option<Refusal> },
 }
@@ -49,6 +51,17 @@ impl Session {
         match self.phase {
             Phase::AwaitHello { .. } | Phase::Admitting { .. } => HELLO_FRAME_BYTES_MAX,
             Phase::Open(_) | Phase::Closed { .. } => STATUS_FRAME_BYTES_MAX,
+        }
+    }
+
+    /// The protocols whose frames are read now: a Hello is of the first one, and what follows its answer of the one that was chosen.
+    #[must_use]
+    pub const fn spoken(&self) -> ProtocolRange {
+        match &self.phase {
+            Phase::AwaitHello { .. } | Phase::Admitting { .. } | Phase::Closed { .. } => {
+                ProtocolRange::only(Protocol::FIRST)
+            }
+            Phase::Open(open) => ProtocolRange::only(open.protocol),
         }
     }
 
@@ -188,14 +201,15 @@ impl Session {
     pub fn handle_admitted(&mut self, admission: Admission, now: Instant) {
         let Phase::Admitting { protocol, .. } = self.phase else { return };
         let ack = HelloAck {
-            protocol,
+            protocol: protocol.number(),
             session_epoch: admission.session_epoch,
             authority: admission.authority,
+            delivery: Delivery::Push,
             liveness_interval_ms: u32::try_from(self.config.liveness_interval.as_millis()).unwrap_or(u32::MAX),
             limits: self.config.limits,
             gateways: self.config.gateways.clone(),
         };
-        self.phase = Phase::Open(Box::new(Open::new(&self.config, ack, self.seed, now)));
+        self.phase = Phase::Open(Box::new(Open::new(&self.config, protocol, ack, self.seed, now)));
     }
 
     /// Ends the session with a word to the agent: a bad Hello, a newer session, a frame that cannot be read, an overload.
@@ -351,7 +365,9 @@ impl Session {
             Phase::AwaitHello { .. } | Phase::Admitting { .. } => return Ok(None),
             Phase::Closed { refusal } => {
                 return match refusal.take() {
-                    Some(refusal) => encode(&Message::Refusal(refusal), out).map(|()| Some(Kind::Refusal)),
+                    Some(refusal) => {
+                        encode(Protocol::FIRST, &Message::Refusal(refusal), out).map(|()| Some(Kind::Refusal))
+                    }
                     None => Ok(None),
                 };
             }

@@ -15,7 +15,7 @@ use holdfast_wire::decode;
 use holdfast_wire::frame::Deframer;
 use holdfast_wire::limits::{BODY_BYTES_MAX, CHUNK_BYTES_MAX, FRAME_BYTES_MAX, UPDATES_IN_FLIGHT_MAX};
 use holdfast_wire::message::{Drain, Hello, Inventory, Kind, Liveness, Message, OutcomeReport, Update, UpdateContent};
-use holdfast_wire::negotiate::{ProtocolRange, SPOKEN};
+use holdfast_wire::negotiate::{Protocol, ProtocolRange, SPOKEN};
 use uuid::Uuid;
 
 use super::*;
@@ -79,8 +79,29 @@ fn a02_a_peer_without_hello_or_an_admission_that_does_not_come_ends_after_30_s()
 #[test]
 fn g03_a_peer_that_shares_no_protocol_is_told_so() {
     let mut door = Door::new();
-    door.say(Message::Hello(Hello { protocols: ProtocolRange { min: 2, max: 9 }, ..mk_hello(vec![]) }));
+    door.say(Message::Hello(Hello { protocols: ProtocolRange { min: 3, max: 9 }, ..mk_hello(vec![]) }));
     assert_eq!(door.refusal(), Some(RefusalCode::NoCommonProtocol));
+}
+
+#[test]
+fn g03_an_older_peer_is_spoken_to_in_its_protocol_and_a_newer_one_in_the_newest_of_both() {
+    let cases = [(1, 1, Protocol::V1), (1, 2, Protocol::V2), (1, 9, Protocol::V2), (2, 9, Protocol::V2)];
+    for (min, max, chosen) in cases {
+        let mut door = Door::new();
+        assert_eq!(door.session.spoken(), ProtocolRange::only(Protocol::FIRST), "a hello is of the first one");
+        door.say(Message::Hello(Hello { protocols: ProtocolRange { min, max }, ..mk_hello(vec![]) }));
+        door.session.handle_admitted(mk_admission(), door.now);
+        assert_eq!(door.session.spoken(), ProtocolRange::only(chosen));
+        door.session.handle_directive(DirectiveCode::Reconnect);
+        let mut bytes = Vec::new();
+        while door.session.poll_transmit(door.now, &mut bytes).expect("frames").is_some() {}
+        let mut deframer = Deframer::new(FRAME_BYTES_MAX);
+        deframer.push(&bytes);
+        let frames: Vec<_> = std::iter::from_fn(|| deframer.poll_frame().expect("frames")).collect();
+        assert!(frames.len() >= 2 && frames.iter().all(|frame| frame.protocol == chosen.number()), "{frames:?}");
+        let Ok(Message::HelloAck(ack)) = decode(&frames[0]) else { panic!("{frames:?}") };
+        assert_eq!(ack.protocol, chosen.number());
+    }
 }
 
 #[test]

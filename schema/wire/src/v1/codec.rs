@@ -6,19 +6,19 @@ use serde::{Deserialize, Serialize};
 use crate::error::{DecodeError, EncodeError};
 use crate::limits::{ENVELOPE_BYTES, FRAME_BYTES_MAX, LENGTH_BYTES};
 use crate::message::Kind;
-use crate::negotiate::PROTOCOL;
+use crate::negotiate::Protocol;
 
 /// Appends a frame with these bytes as its payload, which the caller has held against the cap.
 pub(super) fn put_frame(out: &mut Vec<u8>, kind: u16, payload: &[u8]) {
     let length = u32::try_from(ENVELOPE_BYTES + payload.len()).unwrap_or(u32::MAX);
     out.extend_from_slice(&length.to_be_bytes());
-    out.extend_from_slice(&PROTOCOL.to_be_bytes());
+    out.extend_from_slice(&Protocol::V1.number().to_be_bytes());
     out.extend_from_slice(&kind.to_be_bytes());
     out.extend_from_slice(payload);
 }
 
 /// Appends a frame, its length patched in after its payload; `frame_bytes_max` counts envelope and payload.
-pub(super) fn put<T: Serialize>(
+pub(crate) fn put<T: Serialize>(
     out: &mut Vec<u8>,
     kind: Kind,
     frame_bytes_max: usize,
@@ -48,7 +48,7 @@ pub(super) fn put_payload<T: Serialize>(out: &mut Vec<u8>, kind: Kind, wire: &T)
 }
 
 /// Reads exactly one wire type.
-pub(super) fn take<'a, T: Deserialize<'a>>(kind: Kind, payload: &'a [u8]) -> Result<T, DecodeError> {
+pub(crate) fn take<'a, T: Deserialize<'a>>(kind: Kind, payload: &'a [u8]) -> Result<T, DecodeError> {
     let (wire, rest) = postcard::take_from_bytes(payload).map_err(|source| DecodeError::Payload { kind, source })?;
     if rest.is_empty() { Ok(wire) } else { Err(DecodeError::Trailing { kind, bytes: rest.len() }) }
 }

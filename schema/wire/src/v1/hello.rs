@@ -16,7 +16,7 @@ use crate::limits::{
     FRAME_BYTES_MAX, GATEWAY_BYTES_MAX, GATEWAYS_MAX, HELLO_FRAME_BYTES_MAX, HOSTNAME_BYTES_MAX, KERNEL_BYTES_MAX,
     STATUS_FRAME_BYTES_MAX, UPDATES_IN_FLIGHT_MAX,
 };
-use crate::message::{Hello, HelloAck, Inventory, Kind, SessionLimits};
+use crate::message::{Delivery, Hello, HelloAck, Inventory, Kind, SessionLimits};
 use crate::negotiate::ProtocolRange;
 
 #[derive(Serialize, Deserialize)]
@@ -50,8 +50,9 @@ enum WireAddress {
     V6([u8; 16]),
 }
 
+/// The answer to Hello; later protocols begin with the same fields.
 #[derive(Serialize, Deserialize)]
-struct WireHelloAck<'a> {
+pub(crate) struct WireHelloAck<'a> {
     protocol: u16,
     session_epoch: u64,
     authority_id: [u8; 16],
@@ -147,10 +148,10 @@ pub(super) fn decode(payload: &[u8]) -> Result<Hello, DecodeError> {
     })
 }
 
-pub(super) fn encode_ack(ack: &HelloAck, out: &mut Vec<u8>) -> Result<(), EncodeError> {
-    let kind = Kind::HelloAck;
-    gateways_fit(kind, &ack.gateways)?;
-    let wire = WireHelloAck {
+/// The fields of an answer as they travel.
+pub(crate) fn ack_out(ack: &HelloAck) -> Result<WireHelloAck<'_>, EncodeError> {
+    gateways_fit(Kind::HelloAck, &ack.gateways)?;
+    Ok(WireHelloAck {
         protocol: ack.protocol,
         session_epoch: ack.session_epoch.raw(),
         authority_id: *ack.authority.id.uuid().as_bytes(),
@@ -160,13 +161,12 @@ pub(super) fn encode_ack(ack: &HelloAck, out: &mut Vec<u8>) -> Result<(), Encode
         updates_in_flight_max: ack.limits.updates_in_flight_max,
         bytes_in_flight_max: ack.limits.bytes_in_flight_max,
         gateways: ack.gateways.iter().map(String::as_str).collect(),
-    };
-    put(out, kind, FRAME_BYTES_MAX, &wire)
+    })
 }
 
-pub(super) fn decode_ack(payload: &[u8]) -> Result<HelloAck, DecodeError> {
+/// The answer that fields say, of a gateway that delivers so.
+pub(crate) fn ack_in(wire: &WireHelloAck<'_>, delivery: Delivery) -> Result<HelloAck, DecodeError> {
     let kind = Kind::HelloAck;
-    let wire: WireHelloAck<'_> = take(kind, payload)?;
     let limits = SessionLimits {
         body_bytes_max: wire.body_bytes_max,
         updates_in_flight_max: wire.updates_in_flight_max,
@@ -183,10 +183,22 @@ pub(super) fn decode_ack(payload: &[u8]) -> Result<HelloAck, DecodeError> {
             id: AuthorityId::new(Uuid::from_bytes(wire.authority_id)),
             epoch: AuthorityEpoch::from_raw(wire.authority_epoch),
         },
+        delivery,
         liveness_interval_ms: wire.liveness_interval_ms,
         limits,
         gateways: gateways_in(kind, &wire.gateways)?,
     })
+}
+
+pub(super) fn encode_ack(ack: &HelloAck, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+    match ack.delivery {
+        Delivery::Push => put(out, Kind::HelloAck, FRAME_BYTES_MAX, &ack_out(ack)?),
+        Delivery::Poll => Err(EncodeError::Unspeakable { kind: Kind::HelloAck, field: "delivery by poll" }),
+    }
+}
+
+pub(super) fn decode_ack(payload: &[u8]) -> Result<HelloAck, DecodeError> {
+    ack_in(&take(Kind::HelloAck, payload)?, Delivery::Push)
 }
 
 pub(super) fn gateways_fit(kind: Kind, gateways: &[String]) -> Result<(), EncodeError> {

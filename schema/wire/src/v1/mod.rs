@@ -1,12 +1,13 @@
 //! Protocol 1: the layouts and how they meet the messages.
 //!
-//! - A field is never moved, removed or given another meaning: that is protocol 2. Golden bytes hold this still.
+//! - It is frozen: a field is never added, moved, removed or given another meaning. Golden bytes that are pinned by their hash hold this still.
+//! - What a message knows beside these layouts is not said here: a HelloAck of this protocol is one of a gateway that pushes.
 //! - Encoding refuses what decoding would refuse, by the same caps.
 
 pub(crate) mod changes;
-mod codec;
+pub(crate) mod codec;
 mod control;
-mod hello;
+pub(crate) mod hello;
 mod outcome;
 mod scalar;
 mod update;
@@ -14,7 +15,7 @@ mod update;
 use crate::error::{DecodeError, EncodeError};
 use crate::frame::Frame;
 use crate::message::{Kind, Message};
-use crate::negotiate::PROTOCOL;
+use crate::negotiate::Protocol;
 
 /// Appends one message as a frame. On an error nothing is appended.
 ///
@@ -47,9 +48,14 @@ pub use update::encode_chunk;
 /// # Errors
 /// [`DecodeError`] for any payload that is not exactly one message within its caps.
 pub fn decode(frame: &Frame) -> Result<Message, DecodeError> {
-    if frame.protocol != PROTOCOL {
+    if frame.protocol != Protocol::V1.number() {
         return Err(DecodeError::Protocol { protocol: frame.protocol });
     }
+    decode_payload(frame)
+}
+
+/// Reads the payload of a frame by the layouts of this protocol, whatever its envelope names.
+pub(crate) fn decode_payload(frame: &Frame) -> Result<Message, DecodeError> {
     let payload = frame.payload.as_slice();
     let Some(kind) = Kind::from_number(frame.kind) else { return Ok(Message::Unknown(frame.kind)) };
     Ok(match kind {

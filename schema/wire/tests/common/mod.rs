@@ -20,7 +20,7 @@ use holdfast_wire::code::{DirectiveCode, FaultCode, RefusalCode};
 use holdfast_wire::frame::{Deframer, Frame};
 use holdfast_wire::limits::*;
 use holdfast_wire::message::*;
-use holdfast_wire::negotiate::SPOKEN;
+use holdfast_wire::negotiate::{Protocol, ProtocolRange};
 use holdfast_wire::{encode, encode_changes};
 use uuid::Uuid;
 
@@ -93,15 +93,32 @@ pub(crate) fn mk_condition(kind: ConditionType, message: String) -> Condition {
     }
 }
 
-/// One of each kind, and each form of update; the name is that of its golden file.
-pub(crate) fn mk_samples() -> Vec<(&'static str, Message)> {
+/// One of each kind, and each form of update, as protocol 1 has them and as protocol 2 adds to them; the name is that of its golden file.
+pub(crate) fn mk_samples(protocol: Protocol) -> Vec<(&'static str, Message)> {
+    let mut samples = mk_first_samples(protocol);
+    match protocol {
+        Protocol::V1 => {}
+        Protocol::V2 => {
+            let is_ack =
+                samples.iter().map(|(_, message)| message).find(|message| matches!(message, Message::HelloAck(_)));
+            let Some(Message::HelloAck(ack)) = is_ack.cloned() else { panic!("an answer to hello") };
+            samples.push(("hello-ack-poll", Message::HelloAck(HelloAck { delivery: Delivery::Poll, ..ack })));
+            let fault =
+                Fault { code: FaultCode::UnknownDirective, message_kind: Kind::Directive.number(), update_seq: None };
+            samples.push(("fault-unknown-directive", Message::Fault(fault)));
+        }
+    }
+    samples
+}
+
+fn mk_first_samples(protocol: Protocol) -> Vec<(&'static str, Message)> {
     let inventory = Inventory {
         hostname: "web-1".to_owned(),
         kernel: "6.18.0".to_owned(),
         addresses: vec![IpAddr::from([10, 0, 0, 7]), IpAddr::from(Ipv6Addr::from_bits(0xfd00 << 112 | 7))],
     };
     let hello = Hello {
-        protocols: SPOKEN,
+        protocols: ProtocolRange { min: 1, max: protocol.number() },
         agent_version: "0.1.0".to_owned(),
         boot_id: Uuid::from_u128(0x0123),
         applied: vec![(Component::Policy, mk_stamp(13)), (Component::Settings, mk_stamp(1))],
@@ -109,9 +126,10 @@ pub(crate) fn mk_samples() -> Vec<(&'static str, Message)> {
         inventory: inventory.clone(),
     };
     let ack = HelloAck {
-        protocol: 1,
+        protocol: protocol.number(),
         session_epoch: SessionEpoch::from_raw(42),
         authority: Authority { id: AuthorityId::new(Uuid::from_u128(0x77)), epoch: AuthorityEpoch::from_raw(3) },
+        delivery: Delivery::Push,
         liveness_interval_ms: 15_000,
         limits: mk_limits(),
         gateways: vec!["gateway-a:7443".to_owned(), "[fd00::1]:7443".to_owned()],
@@ -178,7 +196,7 @@ pub(crate) fn mk_refusal(detail: String) -> Refusal {
 }
 
 /// The largest legal value of each kind, with the cap of its frame (envelope and payload).
-pub(crate) fn mk_largest() -> Vec<(Message, usize)> {
+pub(crate) fn mk_largest(protocol: Protocol) -> Vec<(Message, usize)> {
     let last = Stamp { version: mk_version(u64::MAX), digest: Digest::from_bytes([0xff; 32]) };
     let seq = UpdateSeq::from_raw(u64::MAX);
     let address = |n: usize| IpAddr::from(Ipv6Addr::from_bits(u128::MAX - (ADDRESSES_MAX - n) as u128));
@@ -188,7 +206,7 @@ pub(crate) fn mk_largest() -> Vec<(Message, usize)> {
         addresses: (0..ADDRESSES_MAX).map(address).collect(),
     };
     let hello = Hello {
-        protocols: holdfast_wire::negotiate::ProtocolRange { min: 1, max: u16::MAX },
+        protocols: ProtocolRange { min: 1, max: u16::MAX },
         agent_version: "v".repeat(AGENT_VERSION_BYTES_MAX),
         boot_id: Uuid::max(),
         applied: Component::ALL.map(|component| (component, last)).into(),
@@ -197,9 +215,10 @@ pub(crate) fn mk_largest() -> Vec<(Message, usize)> {
     };
     let gateways = vec!["g".repeat(GATEWAY_BYTES_MAX); GATEWAYS_MAX];
     let ack = HelloAck {
-        protocol: u16::MAX,
+        protocol: protocol.number(),
         session_epoch: SessionEpoch::from_raw(u64::MAX),
         authority: Authority { id: AuthorityId::new(Uuid::max()), epoch: AuthorityEpoch::from_raw(u64::MAX) },
+        delivery: Delivery::Push,
         liveness_interval_ms: u32::MAX,
         limits: mk_limits(),
         gateways: gateways.clone(),
@@ -260,9 +279,14 @@ pub(crate) fn mk_body(rules: u8) -> Body {
     body.canonical()
 }
 
+/// As two peers of this build speak.
 pub(crate) fn mk_frame_bytes(message: &Message) -> Vec<u8> {
+    mk_frame_bytes_of(Protocol::NEWEST, message)
+}
+
+pub(crate) fn mk_frame_bytes_of(protocol: Protocol, message: &Message) -> Vec<u8> {
     let mut bytes = Vec::new();
-    encode(message, &mut bytes).expect("a legal message");
+    encode(protocol, message, &mut bytes).expect("a legal message");
     bytes
 }
 

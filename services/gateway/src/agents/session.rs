@@ -26,7 +26,7 @@ use holdfast_session::gateway::{Admission, Answer, Cause, CloseCause, Event, Fau
 use holdfast_session::scheduler::{Ended, Lane, News, Start, Ticket};
 use holdfast_store::session::{self as store, Fact, Seen};
 use holdfast_wire::code::{FaultCode, RefusalCode};
-use holdfast_wire::decode;
+use holdfast_wire::decode_as;
 use holdfast_wire::error::FrameError;
 use holdfast_wire::frame::Deframer;
 use holdfast_wire::message::{Hello, Message, OutcomeReport};
@@ -213,7 +213,7 @@ impl Shell {
                     return self.refuse(code, error.rule(), &error);
                 }
             };
-            match decode(&frame) {
+            match decode_as(self.machine.spoken(), &frame) {
                 Ok(message) => self.handle_message(message),
                 Err(error) => {
                     tracing::debug!(host = %self.peer.host, %error, "a message cannot be read");
@@ -301,6 +301,7 @@ impl Shell {
             FaultCode::OutcomeMismatch
             | FaultCode::OutcomeContradiction
             | FaultCode::BadValue
+            | FaultCode::UnknownDirective
             | FaultCode::Unknown(_) => FaultWord::Malformed,
         };
         tracing::warn!(host = %self.peer.host, %code, "the agent broke the protocol");

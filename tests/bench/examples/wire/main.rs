@@ -16,6 +16,7 @@ use holdfast_model::desired::{Component, Stamp};
 use holdfast_model::numbers::{UpdateSeq, Version};
 use holdfast_model::policy::{Body, delta};
 use holdfast_wire::message::{Message, Update, UpdateContent};
+use holdfast_wire::negotiate::Protocol;
 use sha2::{Digest as _, Sha256};
 
 use crate::others::{Json, protobuf};
@@ -130,7 +131,7 @@ fn frame_of(body: &Body, version: u64, content: UpdateContent) -> usize {
         content,
     };
     let mut frame = Vec::new();
-    holdfast_wire::encode(&Message::Update(update), &mut frame).expect("within every cap");
+    holdfast_wire::encode(Protocol::NEWEST, &Message::Update(update), &mut frame).expect("within every cap");
     frame.len()
 }
 
@@ -139,7 +140,8 @@ fn snapshot_frames(body: &Body) -> usize {
     let bytes = encode(body);
     let bytes_total = u32::try_from(bytes.len()).expect("a typical policy");
     let mut chunk = Vec::new();
-    holdfast_wire::encode_chunk(UpdateSeq::ZERO, 0, &bytes, &mut chunk).expect("a typical policy is one chunk");
+    holdfast_wire::encode_chunk(Protocol::NEWEST, UpdateSeq::ZERO, 0, &bytes, &mut chunk)
+        .expect("a typical policy is one chunk");
     frame_of(body, 1, UpdateContent::Snapshot { bytes_total }) + chunk.len()
 }
 

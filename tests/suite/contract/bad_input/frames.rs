@@ -13,8 +13,8 @@ use holdfast_model::statement::OutcomeKind;
 use holdfast_wire::code::DirectiveCode;
 use holdfast_wire::frame::Deframer;
 use holdfast_wire::limits::{FRAME_BYTES_MAX, HELLO_FRAME_BYTES_MAX};
-use holdfast_wire::message::{Directive, Hello, Inventory, Kind, Liveness, Message, OutcomeReport};
-use holdfast_wire::negotiate::{PROTOCOL, ProtocolRange, SPOKEN};
+use holdfast_wire::message::{Directive, Hello, Inventory, Kind, Message, OutcomeReport};
+use holdfast_wire::negotiate::{Protocol, ProtocolRange, SPOKEN};
 use holdfast_wire::{decode, encode};
 use rustls::{AlertDescription, ClientConfig};
 use rustls_pki_types::ServerName;
@@ -27,6 +27,10 @@ use uuid::Uuid;
 
 use super::world::{Leaves, Said, World};
 
+/// Of a Hello.
+const FIRST: u16 = Protocol::FIRST.number();
+/// Of what follows.
+const NEWEST: u16 = Protocol::NEWEST.number();
 const DEADLINE: Duration = Duration::from_secs(20);
 /// A number that needs ten bytes.
 const HUGE: [u8; 10] = [0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x01];
@@ -89,7 +93,7 @@ fn rules_of(said: &[Message]) -> Said {
 
 pub(crate) fn frame(message: &Message) -> Vec<u8> {
     let mut bytes = Vec::new();
-    encode(message, &mut bytes).expect("a message");
+    encode(Protocol::NEWEST, message, &mut bytes).expect("a message");
     bytes
 }
 
@@ -147,7 +151,7 @@ pub(super) async fn check(world: &mut World) {
 /// What comes in the place of a Hello.
 async fn check_first_frames(world: &mut World) {
     let whole = hello();
-    let mut trailing = raw(PROTOCOL, Kind::Hello.number(), &[whole.get(8..).unwrap_or_default(), &[0]].concat());
+    let mut trailing = raw(FIRST, Kind::Hello.number(), &[whole.get(8..).unwrap_or_default(), &[0]].concat());
     // A second frame in the same write changes nothing: the first one ended the session.
     trailing.extend_from_slice(&whole);
     let too_long = u32::try_from(HELLO_FRAME_BYTES_MAX + 1).expect("short").to_be_bytes().to_vec();
@@ -157,14 +161,14 @@ async fn check_first_frames(world: &mut World) {
         ("frame-too-long", "65537 bytes", too_long),
         ("frame-too-short", "3 bytes", 3_u32.to_be_bytes().to_vec()),
         ("payload-trailing", "1 bytes remain", trailing),
-        ("payload-unreadable", "hello message", raw(PROTOCOL, Kind::Hello.number(), &nested)),
+        ("payload-unreadable", "hello message", raw(FIRST, Kind::Hello.number(), &nested)),
         ("frame-protocol", "protocol 7", raw(7, Kind::Hello.number(), whole.get(8..).unwrap_or_default())),
         (
             "field-too-large",
             "agent version of 16383",
-            raw(PROTOCOL, Kind::Hello.number(), &[&long_text[..], &[0; 21]].concat()),
+            raw(FIRST, Kind::Hello.number(), &[&long_text[..], &[0; 21]].concat()),
         ),
-        ("wrong_first_message", "begins with a hello", frame(&Message::Liveness(Liveness { counter: 1 }))),
+        ("wrong_first_message", "begins with a hello", raw(FIRST, Kind::Liveness.number(), &[1])),
         ("no_common_protocol", "there 8 to 9", frame(&mk_hello(ProtocolRange { min: 8, max: 9 }))),
     ];
     for (rule, place, bytes) in cases {
@@ -196,19 +200,19 @@ async fn check_in_session(world: &mut World) {
     twice.extend_from_slice(&[2]);
     twice.extend_from_slice(&address);
     twice.extend_from_slice(&address);
-    let twice = raw(PROTOCOL, Kind::Inventory.number(), twice.get(8..).unwrap_or_default());
+    let twice = raw(NEWEST, Kind::Inventory.number(), twice.get(8..).unwrap_or_default());
     let ends = [
         ("duplicate_hello", "one hello", hello()),
         ("wrong_direction", "gateway", frame(&directive)),
         ("field-invalid", "addresses", twice),
-        ("too_many_faults", "64 faults", raw(PROTOCOL, 9_999, b"?").repeat(65)),
+        ("too_many_faults", "64 faults", raw(NEWEST, 9_999, b"?").repeat(65)),
     ];
     for (rule, place, bytes) in ends {
         let said = in_session(world, &bytes, |message| matches!(message, Message::Refusal(_))).await;
         world.refused(rule, place, Leaves::Trace, &rules_of(&said));
     }
     let faults = [
-        ("unknown_kind", "message_kind: 9999", raw(PROTOCOL, 9_999, &HUGE)),
+        ("unknown_kind", "message_kind: 9999", raw(NEWEST, 9_999, &HUGE)),
         ("bad_signature", "message_kind: 5", frame(&mk_outcome(900))),
     ];
     for (rule, place, bytes) in faults {
@@ -216,7 +220,7 @@ async fn check_in_session(world: &mut World) {
         world.refused(rule, place, Leaves::Trace, &rules_of(&said));
     }
     // A message before the answer to the Hello.
-    let early = after(&frame(&Message::Liveness(Liveness { counter: 1 })));
+    let early = after(&raw(FIRST, Kind::Liveness.number(), &[1]));
     let config = world.agent_tls(AgentProtocol::Session);
     let said = rules_of(&said_to(world, config, &early, |message| matches!(message, Message::Refusal(_))).await);
     world.refused_again("wrong_first_message", "before the answer", Leaves::Trace, &said);

@@ -10,7 +10,7 @@ mod enrolments;
 mod frames;
 mod requests;
 mod settings;
-mod world;
+pub(crate) mod world;
 
 use std::path::Path;
 
