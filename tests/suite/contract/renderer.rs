@@ -492,6 +492,8 @@ impl Plane {
             }
         };
         timeout(DEADLINE, answered).await.expect("answered in time");
+        // Its first state is rendered without what comes after it.
+        self.rendered(&[host], |states| version(states, host) == 1).await;
         host
     }
 
