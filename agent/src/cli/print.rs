@@ -98,6 +98,7 @@ pub(super) fn status(status: &Status) -> io::Result<()> {
             "session",
             match &session.link {
                 Link::Waiting { ms } => format!("none, next dial in {ms} ms"),
+                Link::Stopped => "none: an operator asked that this host be enrolled anew".to_owned(),
                 Link::Dialling { gateway } => format!("dialling {gateway}"),
                 Link::Open { gateway, session_epoch } => {
                     format!("open with {gateway}, epoch {session_epoch}, {} updates", session.updates)

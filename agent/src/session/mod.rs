@@ -22,7 +22,7 @@ use holdfast_identity::tls::{self, ALPN_SESSION};
 use holdfast_model::desired::{Component, Stamp};
 use holdfast_model::statement::Authority;
 use holdfast_runtime::Chain;
-use holdfast_session::agent::{Config, Dialer, Ended, Session};
+use holdfast_session::agent::{Config, DialState, Dialer, Ended, Session};
 use holdfast_session::time::Instant;
 use holdfast_wire::message::{Hello, Inventory};
 use holdfast_wire::negotiate::SPOKEN;
@@ -134,14 +134,22 @@ impl Shell {
         let renewal = renewal::run(Arc::clone(&self.enrolment), self.gateways.names().to_vec(), Arc::clone(&self.tls));
         let sessions = async move {
             let mut dialer = Dialer::new(self.gateways.names().to_vec(), random(), self.now());
-            loop {
+            while dialer.state() != DialState::Stopped {
                 self.wait_and_dial(&mut dialer).await?;
             }
+            tracing::error!(
+                "an operator asked that this host be enrolled anew: its sessions end, what it enforces stays; enrol it with a new token, \
+                 or start the agent again to go on with the identity that it has"
+            );
+            self.tell(|status| status.link = Link::Stopped);
+            Ok(())
         };
         tokio::select! {
-            ended = sessions => ended,
+            ended = sessions => ended?,
             never = renewal => match never {},
         }
+        // Enrolling is a person's act; until then the host goes on enforcing, without sessions and without renewals.
+        std::future::pending().await
     }
 
     /// One wait, one dial, one session if it comes to one.

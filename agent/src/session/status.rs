@@ -28,6 +28,8 @@ pub enum Link {
         /// Its number.
         session_epoch: SessionEpoch,
     },
+    /// An operator asked that the host be enrolled anew: nobody is dialled until a person acts.
+    Stopped,
 }
 
 /// An update that was refused before anything was tried.

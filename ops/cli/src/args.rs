@@ -212,6 +212,12 @@ pub(crate) enum Command {
         /// `namespace/name`, a name that one namespace alone has, or `ho_…`.
         host: String,
     },
+    /// Ask something of one host's agent, now.
+    #[command(before_help = help::HOST, after_help = help::HOST_ENDS)]
+    Host {
+        #[command(subcommand)]
+        command: Host,
+    },
     /// Tokens with which hosts enrol.
     #[command(before_help = help::ENROL)]
     EnrolToken {
@@ -288,6 +294,34 @@ pub(crate) enum Explain {
         /// `443/tcp`, `53/udp`, `7/sctp`, `icmp`, `icmp/TYPE[/CODE]` or `protocol/47`.
         service: String,
     },
+}
+
+/// What is asked of a host's agent.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Host {
+    /// Send a host its whole state once more.
+    #[command(before_help = help::HOST_RESEND, after_help = help::HOST_ENDS)]
+    ResendSnapshot(Directed),
+    /// Have a host's agent drop its session and dial once.
+    #[command(before_help = help::HOST_RECONNECT, after_help = help::HOST_ENDS)]
+    Reconnect(Directed),
+    /// Have a host's agent end its sessions until it is enrolled anew.
+    #[command(before_help = help::HOST_RE_ENROL, after_help = help::HOST_ENDS)]
+    ReEnrol(Directed),
+}
+
+/// Of whom, and whether its effect is waited for.
+#[derive(Debug, Args)]
+pub(crate) struct Directed {
+    /// `namespace/name`, a name that one namespace alone has, or `ho_…`.
+    #[arg(value_name = "HOST")]
+    pub(crate) host: String,
+    /// Look until it shows that the host was reached.
+    #[arg(long)]
+    pub(crate) wait: bool,
+    /// How long to look.
+    #[arg(long, value_parser = duration, default_value = "30s", value_name = "DURATION", requires = "wait")]
+    pub(crate) timeout: Duration,
 }
 
 /// Enrolment tokens.

@@ -41,6 +41,12 @@ pub(crate) fn host_text(host: &HostView, policy: &HostPolicyView, wide: bool, no
         format!("Id:           {}", host.id),
         format!("Enrolled:     {} ({})", since(&host.enrolled_at, now), short_time(&host.enrolled_at)),
         format!("Last seen:    {}", last_seen(host, now)),
+        format!(
+            "Whole state:  {}",
+            host.last_snapshot_sent_at
+                .as_ref()
+                .map_or_else(|| "never sent".to_owned(), |at| format!("last sent {}", since(at, now)))
+        ),
     ]);
     match &host.session {
         None => lines.push("Session:      none yet".to_owned()),

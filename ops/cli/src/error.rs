@@ -387,6 +387,9 @@ fn of_problem(problem: &Problem) -> Option<&'static str> {
             "is the token of another fleet? `. STATE/env` of this one again; \
              an admin makes a new one: holdfast api-token create NAME --role ROLE",
         ),
+        ProblemType::AgentOffline => {
+            Some("it gets its whole state when it comes back; on the host, `holdfast-agent doctor` says why it is away")
+        }
         ProblemType::AlreadyRevoked
         | ProblemType::Ambiguous
         | ProblemType::BodyTooLarge
@@ -477,7 +480,8 @@ fn end_of(problem: &Problem) -> End {
     match problem.known_type() {
         Some(ProblemType::NotFound) => End::NotFound,
         Some(
-            ProblemType::AlreadyRevoked
+            ProblemType::AgentOffline
+            | ProblemType::AlreadyRevoked
             | ProblemType::NotRendered
             | ProblemType::StalePlan
             | ProblemType::StaleRevision,

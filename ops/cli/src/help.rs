@@ -137,6 +137,44 @@ Examples:
   holdfast diff booking/web-1
 ";
 
+pub(crate) const HOST: &str = "\
+A directive is said to whoever holds the host's session now, and is kept by nobody: what nobody hears is lost, and may \
+be asked again.
+
+Examples:
+  holdfast host resend-snapshot booking/web-1 --wait
+  holdfast host reconnect booking/web-1
+";
+
+pub(crate) const HOST_ENDS: &str = "\
+Exit codes: 0 asked (with --wait: obeyed), 1 failed, 3 not found, 4 the host has no open session, 5 not allowed \
+(operator or admin), 6 with --wait: nothing moved by the deadline, 64 wrong usage.";
+
+pub(crate) const HOST_RESEND: &str = "\
+The gateway that holds the session reads the current state of every component and sends it whole; `--wait` looks until \
+the host's last_snapshot_sent_at moves. Nothing is rendered and no version rises.
+
+Examples:
+  holdfast host resend-snapshot booking/web-1
+  holdfast host resend-snapshot booking/web-1 --wait --timeout 10s
+";
+
+pub(crate) const HOST_RECONNECT: &str = "\
+What is enforced stays. `--wait` looks until a newer session of the host is open.
+
+Examples:
+  holdfast host reconnect booking/web-1 --wait
+";
+
+pub(crate) const HOST_RE_ENROL: &str = "\
+For an identity that is to be replaced: the agent ends its sessions, dials nobody and enrols nobody by itself; what it \
+enforces stays. On the host, enrol it anew with a new token, or start the agent again to go on as before. `--wait` \
+looks until the host has no open session.
+
+Examples:
+  holdfast host re-enrol booking/web-1 --wait
+";
+
 pub(crate) const ENROL: &str = "\
 Examples:
   holdfast enrol-token create -n booking --label app=web --out web.token
@@ -167,7 +205,7 @@ Examples:
 ";
 
 pub(crate) const TOKEN_CREATE: &str = "\
-viewer reads; editor also authors; operator also makes enrolment tokens; auditor reads the audit log; admin may all.
+viewer reads; editor also authors; operator also makes enrolment tokens and asks things of hosts; auditor reads the audit log; admin may all.
 
 Examples:
   holdfast api-token create ci --role editor -n booking --ttl 90d --out ci.token

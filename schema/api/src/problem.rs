@@ -46,6 +46,8 @@ macro_rules! problem_types {
 }
 
 problem_types! {
+    /// The host has no open session.
+    AgentOffline, "agent-offline", 409, "The host has no open session";
     /// A name means more than one thing.
     Ambiguous, "ambiguous", 422, "The name means more than one thing";
     /// The thing was revoked before.
@@ -140,6 +142,10 @@ pub struct Problem {
     /// The revision that there is, where another was expected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<u64>,
+    /// When an absent host was last heard, in RFC 3339 and UTC; null if it never was.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    #[schema(value_type = Option<String>)]
+    pub last_seen_at: Option<Option<String>>,
     /// Everything that is wrong with the input.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub findings: Vec<Finding>,
@@ -156,6 +162,7 @@ impl Problem {
             detail: detail.into(),
             request_id: None,
             revision: None,
+            last_seen_at: None,
             findings: Vec::new(),
         }
     }
@@ -173,6 +180,11 @@ impl Problem {
     }
 }
 
+/// A field that is there, be it null.
+fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Option<String>>, D::Error> {
+    Option::deserialize(deserializer).map(Some)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -188,6 +200,17 @@ mod tests {
         words.dedup();
         assert_eq!(words.len(), ProblemType::ALL.len());
         assert_eq!(ProblemType::from_urn("about:blank"), None);
+    }
+
+    #[test]
+    fn a_host_that_was_never_heard_is_told_from_a_problem_that_is_about_none() {
+        let about = |last_seen_at| Problem { last_seen_at, ..Problem::new(ProblemType::AgentOffline, "away") };
+        for last_seen_at in [None, Some(None), Some(Some("2026-01-02T03:04:05Z".to_owned()))] {
+            let problem = about(last_seen_at.clone());
+            let json = serde_json::to_value(&problem).expect("JSON");
+            assert_eq!(json.get("last_seen_at").is_some(), last_seen_at.is_some(), "{json}");
+            assert_eq!(serde_json::from_value::<Problem>(json).expect("it reads back"), problem);
+        }
     }
 
     #[test]

@@ -282,6 +282,9 @@ pub struct HostView {
     pub enrolled_at: String,
     /// When it was last heard, in RFC 3339 and UTC.
     pub last_seen_at: Option<String>,
+    /// When a whole state of any component was last sent to it, whatever for, in RFC 3339 and UTC; null if none ever was.
+    #[serde(default)]
+    pub last_snapshot_sent_at: Option<String>,
     /// Its newest session.
     pub session: Option<SessionView>,
     /// Every component.

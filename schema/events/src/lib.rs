@@ -2,6 +2,7 @@
 //!
 //! - An event is a fact, committed with the state that it explains; every column of every projection can be folded from events and artifacts alone.
 //! - A hint says "look again" and carries ids and versions only; losing one costs time, never correctness.
+//! - A directive asks something of one host's session, now or not at all; nothing of it is kept.
 //! - No type here can hold a secret (A5): see [`SecretFree`].
 //!
 //! It does not store (`holdfast-store`) and does not publish (`holdfast-bus`).
@@ -9,6 +10,7 @@
 mod actor;
 mod cloud_event;
 mod codes;
+mod directive;
 mod event;
 mod hint;
 mod keys;
@@ -21,6 +23,7 @@ mod text;
 pub use actor::{Actor, ActorError};
 pub use cloud_event::{CloudEvent, CloudEventError, DATA_CONTENT_TYPE, EVENT_CONTENT_TYPE, SPEC_VERSION, TYPE_PREFIX};
 pub use codes::{CloseReason, CodeError, EnrolmentRefusal, Fault, NamespaceScope, OperationState, OperationVerb, Role};
+pub use directive::{Directive, DirectiveError, DirectiveKind};
 pub use event::{
     ApiTokenCreated, ApiTokenRevoked, AuthorityCreated, AuthorityEpochRaised, CertificateIssued, CertificateRequested,
     DesiredState, EnrolTokenCreated, EnrolTokenRevoked, EnrolmentRefused, EnrolmentRequested, Event, EventError,
@@ -33,5 +36,7 @@ pub use keys::{KeyTextError, SignatureBytes, VerifyingKeyBytes};
 pub use place::{Content, ContentError, INLINE_BYTES_MAX};
 pub use record::{DATA_BYTES_MAX, EVENT_BYTES_MAX, NumberedRecord, Record};
 pub use secret_free::{SecretFree, require_secret_free};
-pub use subject::{EVENT_PREFIX, HINT_PREFIX, SubjectError, aggregate_of, event_filter, event_subject, kind_of};
+pub use subject::{
+    DIRECTIVE_PREFIX, EVENT_PREFIX, HINT_PREFIX, SubjectError, aggregate_of, event_filter, event_subject, kind_of,
+};
 pub use text::{AgentVersion, Detail, Label128, TextError};

@@ -21,6 +21,7 @@ use uuid::Uuid;
 /// ```
 /// holdfast_events::require_secret_free::<holdfast_events::Event>();
 /// holdfast_events::require_secret_free::<holdfast_events::Hint>();
+/// holdfast_events::require_secret_free::<holdfast_events::Directive>();
 /// ```
 ///
 /// ```compile_fail,E0277

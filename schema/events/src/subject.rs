@@ -7,6 +7,8 @@ use crate::event::{Event, Kind};
 
 /// What every event's subject begins with.
 pub const EVENT_PREFIX: &str = "holdfast.event.";
+/// What every directive's subject begins with.
+pub const DIRECTIVE_PREFIX: &str = "holdfast.directive.";
 /// What every hint's subject begins with.
 pub const HINT_PREFIX: &str = "holdfast.hint.";
 

@@ -12,6 +12,9 @@ pub enum BusError {
         #[source]
         source: Box<async_nats::ConnectError>,
     },
+    /// There is no connection now.
+    #[error("there is no connection to NATS")]
+    Away,
     /// A stream is not there; the renderer makes it.
     #[error("stream {stream} is not there")]
     NoStream {
@@ -68,6 +71,7 @@ impl BusError {
     pub const fn rule(&self) -> &'static str {
         match self {
             Self::Connect { .. } => "nats-unreachable",
+            Self::Away => "nats-away",
             Self::NoStream { .. } => "stream-missing",
             Self::StreamDiffers { .. } => "stream-differs",
             Self::StreamCut { .. } => "stream-cut",

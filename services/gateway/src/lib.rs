@@ -6,5 +6,6 @@
 pub mod agents;
 pub mod bell;
 pub mod config;
+mod directives;
 pub mod operators;
 pub mod run;

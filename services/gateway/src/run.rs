@@ -27,6 +27,7 @@ use uuid::Uuid;
 use crate::agents::{self, DoorConfig, Hooks, PgAgents};
 use crate::bell::bell;
 use crate::config::GatewayConfig;
+use crate::directives::obey;
 use crate::operators::AdminTokenError;
 pub use operators::admin_token;
 
@@ -203,7 +204,8 @@ async fn start_agents(config: &GatewayConfig, gateway: GatewayId, process: &Proc
     };
     let address = config.agents_listen;
     let listener = TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })?;
-    agents::start(door, PgAgents::new(store, gateway), listener, wakes, rings, &process.tasks);
+    let door = agents::start(door, PgAgents::new(store, gateway), listener, wakes, rings, &process.tasks);
+    background(&process.tasks, "directives", obey(bus, door));
     is_open.ok();
     tracing::info!(%gateway, %address, "the agents' door is open");
     Ok(())

@@ -152,6 +152,28 @@ impl ControlPlane {
         self.place().audit(self.audit_port)
     }
 
+    /// Another gateway, for agents alone; where its door is.
+    pub(crate) fn another_gateway(&self) -> (Service, SocketAddr) {
+        let port = free_port();
+        let place = self.place();
+        let mut settings = place.gateway(port, free_port(), self.audit_port);
+        settings.retain(|(name, _)| *name != "HOLDFAST_DOORS");
+        settings.push(("HOLDFAST_DOORS", "agents".to_owned()));
+        let service = place.service_as("gateway", "another-gateway", &settings);
+        let address = SocketAddr::from(([127, 0, 0, 1], port));
+        let deadline = Instant::now() + READY_TIMEOUT;
+        while TcpStream::connect(address).is_err() {
+            assert!(Instant::now() < deadline, "a door stays shut: {}", service.log());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        (service, address)
+    }
+
+    /// Kills NATS, or starts it again.
+    pub(crate) fn nats(&mut self) -> &mut NatsServer {
+        &mut self.nats
+    }
+
     fn place(&self) -> Place<'_> {
         Place { folder: self.folder(), nats: &self.nats, postgres: &self.postgres }
     }
@@ -253,7 +275,12 @@ impl Place<'_> {
     }
 
     fn service(&self, name: &'static str, settings: &[Setting]) -> Service {
-        let log = self.folder.join(format!("{name}.log"));
+        self.service_as(name, name, settings)
+    }
+
+    /// A service whose log has a name of its own.
+    fn service_as(&self, name: &'static str, log: &str, settings: &[Setting]) -> Service {
+        let log = self.folder.join(format!("{log}.log"));
         let file = File::create(&log).expect("the folder is ours");
         let mut command = self.command(name, settings);
         let child = command.arg("run").stdout(Stdio::null()).stderr(file).spawn().expect("it starts");

@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use async_nats::jetstream;
 use holdfast_bus::{Bus, BusConfig, EVENTS_STREAM, EventLog, OutgoingEvent};
+use holdfast_events::{Directive, DirectiveKind};
 use holdfast_identity::tls::mutual;
 use holdfast_identity::{Credential, TrustRoots};
+use holdfast_model::ids::HostId;
 use holdfast_renderer::init::{
     AUDIT, GATEWAY_AGENTS, GATEWAY_OPERATORS, NATS_ADMIN, Names, RENDERER, RENDERER_EVENTS, init,
 };
@@ -14,6 +16,7 @@ use holdfast_suite::nats::{NatsServer, NatsVersion};
 use rustls::ClientConfig;
 use time::OffsetDateTime;
 use tokio::time::timeout;
+use uuid::Uuid;
 
 const DEADLINE: Duration = Duration::from_secs(10);
 /// How long a request that the server does not let through waits for nothing.
@@ -65,6 +68,67 @@ async fn no_gateway_writes_an_event_neither_by_itself_nor_by_the_answers_of_the_
         let admin = raw(&server, &folder.path().join("nats-admin"), NATS_ADMIN).await;
         let deleted = jetstream::new(admin).delete_stream(EVENTS_STREAM).await.expect("a person may");
         assert!(deleted.success, "{version:?}");
+    }
+}
+
+/// Only the operators' door asks, and nothing that anybody else makes the server say is a directive.
+#[tokio::test]
+async fn a_directive_is_the_operators_doors_alone_whatever_others_have_the_server_answer() {
+    for version in NatsVersion::ALL {
+        let folder = tempfile::tempdir().expect("a folder");
+        init(folder.path(), &Names::default(), OffsetDateTime::now_utc()).expect("is made");
+        let server = NatsServer::start_with(version, &folder.path().join("nats"));
+        let hints = connect(&server, &folder.path().join("renderer"), RENDERER).await;
+        hints.ensure_hints().await.expect("it is made");
+        let listener = connect(&server, &folder.path().join("gateway-agents"), GATEWAY_AGENTS).await;
+        let (heard, mut hearing) = tokio::sync::mpsc::channel(64);
+        let mut listening = tokio::task::JoinSet::new();
+        listening.spawn(listener.listen_to_directives(heard));
+        let operators = connect(&server, &folder.path().join("gateway-operators"), GATEWAY_OPERATORS).await;
+        let host = HostId::new(Uuid::from_u128(7));
+        let asked = |kind| Directive { kind, host };
+        // Until the subscription is there nothing is kept for it.
+        let first = async {
+            loop {
+                operators.publish_directive(&asked(DirectiveKind::Reconnect)).await.expect("is said");
+                if let Ok(Some(first)) = timeout(SILENCE, hearing.recv()).await {
+                    return first.expect("a directive");
+                }
+            }
+        };
+        assert_eq!(timeout(DEADLINE, first).await.expect("in time"), asked(DirectiveKind::Reconnect), "{version:?}");
+        while timeout(SILENCE, hearing.recv()).await.is_ok() {}
+
+        let forged = asked(DirectiveKind::Reenrol);
+        let (subject, payload) = (forged.kind.subject(), forged.encode().expect("encodes"));
+        for (process, user) in [("gateway-agents", GATEWAY_AGENTS), ("renderer", RENDERER)] {
+            let other = raw(&server, &folder.path().join(process), user).await;
+            other.publish(subject, payload.clone().into()).await.expect("is sent");
+            other.publish_with_reply("$JS.API.STREAM.INFO.HOLDFAST_HINTS", subject, "".into()).await.expect("is sent");
+            // A hint with the bytes of a directive, delivered to a directive's subject, and the word that there is no other.
+            other.publish("holdfast.hint.event", payload.clone().into()).await.expect("is sent");
+            let consumer = jetstream::consumer::pull::Config { name: Some(process.to_owned()), ..Default::default() };
+            let made = jetstream::new(other.clone()).create_consumer_on_stream(consumer, "HOLDFAST_HINTS").await;
+            made.expect("it may listen");
+            let next = format!("$JS.API.CONSUMER.MSG.NEXT.HOLDFAST_HINTS.{process}");
+            for _ in 0..4 {
+                let pull = r#"{"batch":1,"no_wait":true}"#;
+                other.publish_with_reply(next.clone(), subject, pull.into()).await.expect("is sent");
+            }
+            other.flush().await.expect("the server has all of it");
+        }
+        // What comes of that is told apart from directives, and a genuine one behind it is heard.
+        let genuine = asked(DirectiveKind::ResendSnapshot);
+        operators.publish_directive(&genuine).await.expect("is said");
+        let mut strange = 0;
+        loop {
+            match timeout(DEADLINE, hearing.recv()).await.expect("in time").expect("it listens") {
+                Ok(directive) if directive == genuine => break,
+                Ok(directive) => panic!("{version:?}: {directive:?} was forged"),
+                Err(_) => strange += 1,
+            }
+        }
+        assert!(strange > 0, "{version:?}: answers of the server reach the subject, which is why they are told apart");
     }
 }
 

@@ -134,6 +134,12 @@ fn session(told: &SessionStatus, findings: &mut Findings) {
             let detail = format!("open with {gateway}, epoch {session_epoch}, {} updates", told.updates);
             return findings.well(NAME, detail);
         }
+        Link::Stopped => {
+            let detail = "none: an operator asked that this host be enrolled anew";
+            let remedy = "stop the agent, move the state folder's `identity` away and enrol with a new token: holdfast-agent enrol --help; if \
+                          nobody asked, start the agent again (what is enforced stays meanwhile)";
+            return findings.unwell(NAME, detail, remedy);
+        }
         Link::Waiting { ms } => format!("none, next dial in {ms} ms"),
         Link::Dialling { gateway } => format!("none, dialling {gateway}"),
     };

@@ -1,5 +1,7 @@
 //! The real agent with gateways of another protocol than its newest, and with what no protocol of its own has.
 
+use std::time::Duration;
+
 use holdfast_model::desired::Component;
 use holdfast_wire::code::{DirectiveCode, FaultCode, RefusalCode};
 use holdfast_wire::message::{Directive, Kind, Message};
@@ -51,6 +53,44 @@ fn a25_a_directive_that_the_agent_does_not_know_is_ignored_and_reported_and_the_
         assert_eq!(told, (FaultCode::UnknownDirective.number(), Kind::Directive.number()));
         applied(&session.policy(2, &body));
     }
+}
+
+#[test]
+fn a24_a_re_enrol_ends_the_sessions_with_an_error_of_its_own_and_the_host_enforces_and_enrols_nobody() {
+    let (host, mut gateway, _far) = world();
+    host.run_session();
+    let body = isolated(&["10.0.0.1"]);
+    let identity = || std::fs::read(host.path("state/identity/enrolment.json")).unwrap();
+    let enrolled = identity();
+    {
+        let (mut session, _) = gateway.open();
+        applied(&session.policy(1, &body));
+        session.empty_components();
+        session.write(&Message::Directive(Directive { code: DirectiveCode::Reenrol, argument: Vec::new() }));
+    }
+    host.wait_until("the session ends for good", || host.status()["session"]["link"]["state"] == "stopped");
+    let rules = ruleset(&host);
+    let end = host.status()["session"]["last_end"].as_str().unwrap().to_owned();
+    assert_eq!(end, "an operator asked that this host be enrolled anew");
+    // Twice the first window of a dial.
+    assert!(!gateway.is_dialled_within(Duration::from_secs(2)), "nobody is dialled");
+    let troubles = host.troubles();
+    assert!(troubles.iter().any(|(name, text)| name == "session" && text.contains("enrolled anew")), "{troubles:?}");
+    // The doctor's own connections, which nobody answered.
+    while gateway.is_dialled_within(Duration::from_millis(100)) {}
+    // What it enforces it defends as before.
+    host.namespace.run(|| crate::support::load_nft("flush ruleset"));
+    host.wait_until("it is repaired", || {
+        let policy = &host.status()["policy"];
+        policy["drifts"].as_u64() >= Some(1) && policy["proven"] == true
+    });
+    assert_eq!(ruleset(&host), rules);
+    assert_eq!(identity(), enrolled);
+    // Started again by a person who wants it so, it goes on with the identity that it has.
+    host.end(nix::sys::signal::Signal::SIGTERM);
+    host.run_session();
+    let (mut session, _) = gateway.open();
+    applied(&session.policy(1, &body));
 }
 
 #[test]

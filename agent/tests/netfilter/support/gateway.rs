@@ -93,6 +93,11 @@ impl Gateway {
         })
     }
 
+    /// Whether anybody connects within this time.
+    pub(crate) fn is_dialled_within(&self, time: Duration) -> bool {
+        self.runtime.block_on(async { tokio::time::timeout(time, self.listener.accept()).await.is_ok() })
+    }
+
     /// Answers one enrolment; what was asked, to the byte.
     pub(crate) fn enrol(&mut self) -> Vec<u8> {
         let (body, stream) = self.hear_enrolment();

@@ -5,6 +5,7 @@ mod audit;
 mod doctor;
 mod explain;
 mod get;
+mod host;
 mod operation;
 mod plan;
 mod programs;
@@ -45,6 +46,7 @@ pub(crate) async fn run(cli: Cli) -> Result<End, Error> {
         Command::Wait { revision, waiting } => status::wait(&api()?, revision, waiting, format).await,
         Command::Explain { what } => explain::explain(&api()?, what, format).await,
         Command::Diff { host } => explain::diff(&api()?, &host, format).await,
+        Command::Host { command } => host::host(&api()?, command, format).await,
         Command::EnrolToken { command } => tokens::enrol(&api()?, command, format).await,
         Command::ApiToken { command } => tokens::api(&api()?, command, format).await,
         Command::Operation { id, wait, timeout } => {

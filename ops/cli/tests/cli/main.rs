@@ -3,6 +3,7 @@
 
 mod audit;
 mod commands;
+mod directives;
 mod doctor;
 mod first_look;
 mod follow;

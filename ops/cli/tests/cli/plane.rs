@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use holdfast_bus::Link;
-use holdfast_events::{Actor, AgentVersion, Detail, Hint, SignatureBytes, VerifyingKeyBytes};
+use holdfast_events::{Actor, AgentVersion, Detail, Directive, Hint, SignatureBytes, VerifyingKeyBytes};
 use holdfast_gateway::operators::{self, AuditDoor, DoorConfig};
 use holdfast_identity::tls::{ServerTls, https_door, install_crypto_provider};
 use holdfast_identity::{Ca, ServerRole, SigningKey, Token, TokenKind};
@@ -50,6 +50,8 @@ pub(crate) struct Plane {
     pub(crate) postgres: TestPostgres,
     pub(crate) folder: tempfile::TempDir,
     pub(crate) hints: mpsc::Receiver<Hint>,
+    /// What was asked of hosts' sessions, which nobody obeys here.
+    pub(crate) directives: mpsc::Receiver<Directive>,
     renderer: Store,
     agents: Store,
     gateway: GatewayId,
@@ -123,14 +125,23 @@ impl Plane {
         let operators = postgres.store("holdfast_gateway_operators");
         let admin = operators::create_admin_token(&operators, "the test").await.expect("a token");
         let (bell, hints) = mpsc::channel(64);
+        let (asked, directives) = mpsc::channel(64);
         let (wakes, woken) = watch::channel(0);
         let (bus, link) = watch::channel(Link { connections: 1, up: true });
         let tasks = Tasks::new(Shutdown::new());
-        operators::start(DoorConfig { gateway, tls, audit, bus: link }, operators, listener, bell, woken, &tasks);
+        operators::start(
+            DoorConfig { gateway, tls, audit, bus: link, directives: asked },
+            operators,
+            listener,
+            bell,
+            woken,
+            &tasks,
+        );
         Self {
             postgres,
             folder,
             hints,
+            directives,
             renderer,
             agents,
             gateway,

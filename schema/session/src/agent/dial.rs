@@ -1,6 +1,7 @@
 //! When to dial, and whom.
 //!
 //! - Full jitter between attempts; it starts again only after a healthy session, one that was open for a while.
+//! - Nobody is dialled after a gateway asked that the host be enrolled anew: that is a person's act.
 //! - A gateway may ask for a pause, never for more than [`RETRY_AFTER_MAX`]; a directed or drained reconnect is one dial without a wait.
 
 use std::time::Duration;
@@ -25,6 +26,8 @@ pub enum DialState {
     Dialling,
     /// A session is there.
     Connected,
+    /// An operator asked that the host be enrolled anew: nobody is dialled any more.
+    Stopped,
 }
 
 /// How a connection ended.
@@ -88,7 +91,7 @@ impl Dialer {
     pub fn poll_dial(&mut self, now: Instant) -> Option<String> {
         match self.state {
             DialState::Waiting { until } if until <= now => {}
-            DialState::Waiting { .. } | DialState::Dialling | DialState::Connected => return None,
+            DialState::Waiting { .. } | DialState::Dialling | DialState::Connected | DialState::Stopped => return None,
         }
         let gateway = self.gateways.get(self.next % self.gateways.len().max(1))?.clone();
         self.next = self.next.wrapping_add(1);
@@ -117,6 +120,10 @@ impl Dialer {
         }
         let leave_at = self.leave_at.take();
         let until = match ended {
+            Ended::Session(CloseCause::Reenrol) => {
+                self.state = DialState::Stopped;
+                return;
+            }
             Ended::Session(CloseCause::Drained | CloseCause::Directed) => now,
             Ended::Session(CloseCause::Theirs { retry_after_ms, .. }) if retry_after_ms > 0 => {
                 let pause = Duration::from_millis(u64::from(retry_after_ms)).min(RETRY_AFTER_MAX);
@@ -138,7 +145,7 @@ impl Dialer {
     pub const fn poll_timeout(&self) -> Option<(Instant, &'static str)> {
         match self.state {
             DialState::Waiting { until } => Some((until, "dial")),
-            DialState::Dialling | DialState::Connected => None,
+            DialState::Dialling | DialState::Connected | DialState::Stopped => None,
         }
     }
 }

@@ -165,8 +165,7 @@ impl<K: Keys> Session<K> {
                 self.events.push_back(Event::Directive(directive.code));
                 match directive.code {
                     DirectiveCode::Reconnect => self.end(CloseCause::Directed, None),
-                    // For the shell: a new token is an operator's act.
-                    DirectiveCode::Reenrol => {}
+                    DirectiveCode::Reenrol => self.end(CloseCause::Reenrol, None),
                     DirectiveCode::Unknown(_) => {
                         self.report_fault(FaultCode::UnknownDirective, Kind::Directive.number());
                     }

@@ -360,7 +360,8 @@ fn a23_a24_a25_directives_reconnect_once_or_are_told_or_ignored() {
     let closed = Event::Closed(CloseCause::Directed);
     assert_eq!(agent.events(), [Event::Directive(DirectiveCode::Reconnect), closed]);
     let mut agent = direct(DirectiveCode::Reenrol);
-    assert_eq!(agent.events(), [Event::Directive(DirectiveCode::Reenrol)]);
+    let closed = Event::Closed(CloseCause::Reenrol);
+    assert_eq!(agent.events(), [Event::Directive(DirectiveCode::Reenrol), closed]);
     let mut agent = direct(DirectiveCode::Unknown(77));
     let told = Event::Fault { code: FaultCode::UnknownDirective, update_seq: None };
     assert_eq!(agent.events(), [Event::Directive(DirectiveCode::Unknown(77)), told]);
@@ -443,6 +444,17 @@ fn a_retry_after_is_kept_within_bounds_and_a_directed_reconnect_is_at_once() {
     assert!(after(refused(u32::MAX)) <= RETRY_AFTER_MAX + Duration::from_secs(1));
     assert_eq!(after(CloseCause::Directed), Duration::ZERO);
     assert_eq!(after(CloseCause::Drained), Duration::ZERO);
+}
+
+#[test]
+fn a24_after_a_re_enrol_nobody_is_dialled_any_more() {
+    let mut dialer = Dialer::new(vec!["a:1".to_owned()], 5, Instant::default());
+    dialer.poll_dial(Instant::default()).expect("it is time");
+    dialer.handle_opened(Instant::default());
+    dialer.handle_ended(Ended::Session(CloseCause::Reenrol), Instant::default());
+    let in_a_year = Instant::from_millis(365 * 24 * 3_600 * 1_000);
+    assert_eq!((dialer.state(), dialer.poll_timeout()), (DialState::Stopped, None));
+    assert_eq!(dialer.poll_dial(in_a_year), None);
 }
 
 #[test]

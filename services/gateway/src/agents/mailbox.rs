@@ -22,6 +22,10 @@ pub(super) struct Mail {
     pub(super) starts: [Option<Start>; Component::ALL.len()],
     /// Components to be sent whole once more.
     pub(super) resend: [bool; Component::ALL.len()],
+    /// The agent is to drop the session and dial once.
+    pub(super) reconnect: bool,
+    /// The agent is to stop and wait for a new token.
+    pub(super) reenrol: bool,
     /// The gateway goes away.
     pub(super) drain: Option<Drain>,
     /// The session is to end.

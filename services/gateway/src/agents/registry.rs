@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use holdfast_events::{Directive, DirectiveKind};
 use holdfast_model::desired::Component;
 use holdfast_model::ids::HostId;
 use holdfast_model::name::Name;
@@ -191,12 +192,17 @@ impl Registry {
         }
     }
 
-    /// Sends a host its whole state once more; false if it has no session here.
-    pub(super) fn resend(&self, host: HostId) -> bool {
+    /// Asks something of a host's session; false if it has none here.
+    pub(super) fn direct(&self, directive: Directive) -> bool {
+        let Directive { kind, host } = directive;
         let sessions = self.sessions();
         let held = sessions.held.get(&host);
         if let Some(held) = held {
-            held.mailbox.put(|mail| mail.resend = [true; Component::ALL.len()]);
+            held.mailbox.put(|mail| match kind {
+                DirectiveKind::Reconnect => mail.reconnect = true,
+                DirectiveKind::Reenrol => mail.reenrol = true,
+                DirectiveKind::ResendSnapshot => mail.resend = [true; Component::ALL.len()],
+            });
         }
         held.is_some()
     }

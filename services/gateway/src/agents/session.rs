@@ -25,7 +25,7 @@ use holdfast_runtime::fail_point;
 use holdfast_session::gateway::{Admission, Answer, Cause, CloseCause, Event, FaultOrigin, Form, Session, Want};
 use holdfast_session::scheduler::{Ended, Lane, News, Start, Ticket};
 use holdfast_store::session::{self as store, Fact, Seen};
-use holdfast_wire::code::{FaultCode, RefusalCode};
+use holdfast_wire::code::{DirectiveCode, FaultCode, RefusalCode};
 use holdfast_wire::decode_as;
 use holdfast_wire::error::FrameError;
 use holdfast_wire::frame::Deframer;
@@ -288,6 +288,9 @@ impl Shell {
     }
 
     fn handle_fault(&mut self, code: FaultCode, update_seq: Option<UpdateSeq>, origin: FaultOrigin) {
+        if origin == FaultOrigin::Reported && code == FaultCode::UnknownDirective {
+            return tracing::warn!(host = %self.peer.host, "the agent is older than a directive that it was sent, and ignored it");
+        }
         if origin == FaultOrigin::Reported {
             return tracing::warn!(host = %self.peer.host, %code, "the agent says that this gateway broke the protocol");
         }
@@ -454,6 +457,11 @@ impl Shell {
             }
         }
         mail.starts.into_iter().flatten().for_each(|start| self.handle_start(start));
+        for (asked, code) in [(mail.reconnect, DirectiveCode::Reconnect), (mail.reenrol, DirectiveCode::Reenrol)] {
+            if asked {
+                self.machine.handle_directive(code);
+            }
+        }
         if let Some(drain) = mail.drain {
             self.drained = true;
             self.machine.handle_drain(drain, self.context.now());

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use holdfast_bus::Wake;
-use holdfast_events::Hint;
+use holdfast_events::{Directive, Hint};
 use holdfast_identity::tls::ServerTls;
 use holdfast_model::ids::{AuthorityId, HostId};
 use holdfast_runtime::{Chain, Shutdown, Tasks};
@@ -66,10 +66,14 @@ impl AgentsDoor {
         self.registry.builds()
     }
 
-    /// Sends a host its whole state once more; false if it has no session here.
+    /// Asks something of a host's session; false if it has none here.
     #[must_use]
-    pub fn resend(&self, host: HostId) -> bool {
-        self.registry.resend(host)
+    pub fn direct(&self, directive: Directive) -> bool {
+        let is_held = self.registry.direct(directive);
+        if is_held {
+            tracing::info!(host = %directive.host, directive = %directive.kind, "a directive is obeyed");
+        }
+        is_held
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use holdfast_bus::Link;
-use holdfast_events::Hint;
+use holdfast_events::{Directive, Hint};
 use holdfast_runtime::Shutdown;
 use holdfast_store::Store;
 use tokio::sync::{Semaphore, mpsc, watch};
@@ -29,6 +29,8 @@ pub(crate) struct Door {
     pub(crate) fleet: Fleet,
     /// Where hints go out; what does not fit is there already, for hints of one kind mean the same.
     pub(crate) bell: mpsc::Sender<Hint>,
+    /// Where directives go out.
+    pub(crate) directives: mpsc::Sender<Directive>,
     /// Moves when the bus says that something happened.
     pub(crate) wakes: watch::Receiver<u64>,
     /// Whether the bus is there.
@@ -45,6 +47,7 @@ impl Door {
     pub(crate) fn new(
         store: Store,
         bell: mpsc::Sender<Hint>,
+        directives: mpsc::Sender<Directive>,
         wakes: watch::Receiver<u64>,
         bus: watch::Receiver<Link>,
         audit: Option<AuditDoor>,
@@ -55,6 +58,7 @@ impl Door {
             fleet: Fleet::new(store.clone()),
             store,
             bell,
+            directives,
             wakes,
             bus,
             audit,

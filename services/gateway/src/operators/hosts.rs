@@ -20,7 +20,7 @@ use holdfast_model::numbers::Version;
 use holdfast_model::policy::protocol;
 use holdfast_model::status::State as HostState;
 use holdfast_render::{Index, render_host};
-use holdfast_store::status::{ComponentStatus, SessionStatus};
+use holdfast_store::status::{ComponentStatus, HostStatus, SessionStatus};
 use holdfast_wire::limits::BODY_BYTES_MAX;
 use serde::Deserialize;
 use time::OffsetDateTime;
@@ -117,6 +117,11 @@ fn session_view(session: &SessionStatus) -> SessionView {
     }
 }
 
+/// When a whole state of any component was last sent to a host.
+pub(crate) fn last_snapshot_sent_at(status: &HostStatus) -> Option<OffsetDateTime> {
+    status.components.iter().filter_map(|component| component.last_snapshot_sent_at).max()
+}
+
 fn host_view(host: &JudgedHost, snapshot: &Snapshot) -> HostView {
     let status = &host.status;
     let spec = snapshot.host_spec(&status.namespace, &status.name);
@@ -137,6 +142,7 @@ fn host_view(host: &JudgedHost, snapshot: &Snapshot) -> HostView {
         sync: sync_of(host),
         enrolled_at: rfc3339(status.enrolled_at),
         last_seen_at: status.last_seen_at.map(rfc3339),
+        last_snapshot_sent_at: last_snapshot_sent_at(status).map(rfc3339),
         session: status.session.as_ref().map(session_view),
         components: components.map(|(status, judged)| component_view(status, *judged)).collect(),
     }

@@ -65,6 +65,14 @@ impl Refusal {
         refusal
     }
 
+    /// The host has no open session.
+    pub(crate) fn offline(name: &str, last_seen_at: Option<String>) -> Self {
+        let heard = last_seen_at.as_ref().map_or_else(|| "never heard".to_owned(), |at| format!("last heard {at}"));
+        let mut refusal = Self::new(ProblemType::AgentOffline, format!("{name} has no open session: it was {heard}"));
+        refusal.0.last_seen_at = Some(last_seen_at);
+        refusal
+    }
+
     /// There is a later revision than was expected.
     pub(crate) fn stale(latest: Revision, expected: u64) -> Self {
         let text = format!("revision {expected} was expected and {latest} is the last; nothing was changed");

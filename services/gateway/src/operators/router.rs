@@ -15,7 +15,7 @@ use utoipa_axum::routes;
 use super::auth::authenticate;
 use super::door::Shared;
 use super::refuse::{self, Refusal};
-use super::{audit, explain, hosts, objects, operations, plan, plane, rebuild, status, tokens};
+use super::{audit, directives, explain, hosts, objects, operations, plan, plane, rebuild, status, tokens};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -51,6 +51,9 @@ fn described() -> OpenApiRouter<Shared> {
         .routes(routes!(hosts::one))
         .routes(routes!(hosts::diff))
         .routes(routes!(hosts::policy))
+        .routes(routes!(directives::resend_snapshot))
+        .routes(routes!(directives::reconnect))
+        .routes(routes!(directives::re_enrol))
         .routes(routes!(explain::flow))
         .routes(routes!(operations::list))
         .routes(routes!(operations::one))

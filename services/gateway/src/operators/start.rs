@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use holdfast_bus::Link;
-use holdfast_events::{Actor, ApiTokenCreated, Hint, Label128, NamespaceScope, Role};
+use holdfast_events::{Actor, ApiTokenCreated, Directive, Hint, Label128, NamespaceScope, Role};
 use holdfast_identity::tls::ServerTls;
 use holdfast_identity::{Token, TokenKind, token};
 use holdfast_model::ids::{ApiTokenId, GatewayId};
@@ -32,6 +32,8 @@ pub struct DoorConfig {
     pub audit: Option<AuditDoor>,
     /// Whether the bus is there, to be told to who asks how the plane is.
     pub bus: watch::Receiver<Link>,
+    /// Where directives go out.
+    pub directives: mpsc::Sender<Directive>,
 }
 
 /// Opens the door: serves until the shutdown, then drains. What rings goes to `bell`; `wakes` moves when something happened.
@@ -43,7 +45,8 @@ pub fn start(
     wakes: watch::Receiver<u64>,
     tasks: &Tasks,
 ) {
-    let door = Arc::new(Door::new(store, bell, wakes, config.bus, config.audit, tasks.shutdown().clone()));
+    let door =
+        Arc::new(Door::new(store, bell, config.directives, wakes, config.bus, config.audit, tasks.shutdown().clone()));
     tasks.background("operators settle", settle::run(Arc::clone(&door), config.gateway));
     let shutdown = tasks.shutdown().token();
     let routes = router(door);

@@ -14,6 +14,7 @@ use tokio::net::TcpListener;
 use super::{Error, background, check_authority, open_store, watch_store};
 use crate::bell::bell;
 use crate::config::GatewayConfig;
+use crate::directives::say;
 use crate::operators::{self, AuditDoor, DoorConfig};
 
 /// Role in Postgres, user of NATS and reader of the audit log.
@@ -57,13 +58,15 @@ pub(super) async fn start(config: &GatewayConfig, gateway: GatewayId, process: &
     let bus = Bus::connect(BusConfig { url: config.nats_url.clone(), name, user: ROLE.to_owned(), tls }).await?;
     let (rings, ringing) = bell(bus.clone());
     background(&process.tasks, "operators bell", ringing);
+    let (directives, saying) = say(bus.clone());
+    background(&process.tasks, "directives", saying);
     let wakes = operators::listen(&bus, gateway, &process.tasks);
 
     let audit = config.operators_audit_url.as_deref().map(|url| AuditDoor::new(Client::new(client), url));
     let tls = Arc::new(ServerTls::new(https_door(&identity.server)?));
     let address = config.operators_listen;
     let listener = TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })?;
-    let door = DoorConfig { gateway, tls, audit, bus: bus.link() };
+    let door = DoorConfig { gateway, tls, audit, bus: bus.link(), directives };
     operators::start(door, store, listener, rings, wakes, &process.tasks);
     is_open.ok();
     tracing::info!(%gateway, %address, "the operators' door is open");

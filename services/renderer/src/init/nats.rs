@@ -17,35 +17,49 @@ fn subjects(list: &[&str]) -> Vec<String> {
     list.iter().map(|subject| (*subject).to_owned()).collect()
 }
 
-/// The users of hints and what each may publish.
-fn hints() -> Vec<(&'static str, Vec<String>)> {
+/// One user: what it may publish, and what it may listen to beside its own inboxes.
+struct User {
+    name: &'static str,
+    publishes: Vec<String>,
+    listens: &'static [&'static str],
+}
+
+/// The users of hints and directives.
+fn hints() -> Vec<User> {
     let listening = |publishes: &[&str]| [subjects(publishes), reader("HOLDFAST_HINTS")].concat();
+    let user = |name, publishes: &[&str], listens| User { name, publishes: listening(publishes), listens };
+    let of_operators = ["holdfast.hint.intent", "holdfast.hint.request", "holdfast.hint.event", "holdfast.directive.*"];
     vec![
-        (RENDERER, listening(&["holdfast.hint.>", "$JS.API.STREAM.CREATE.HOLDFAST_HINTS"])),
-        (GATEWAY_AGENTS, listening(&["holdfast.hint.request", "holdfast.hint.event"])),
-        (GATEWAY_OPERATORS, listening(&["holdfast.hint.intent", "holdfast.hint.request", "holdfast.hint.event"])),
+        user(RENDERER, &["holdfast.hint.>", "$JS.API.STREAM.CREATE.HOLDFAST_HINTS"], &[]),
+        user(GATEWAY_AGENTS, &["holdfast.hint.request", "holdfast.hint.event"], &["holdfast.directive.*"]),
+        user(GATEWAY_OPERATORS, &of_operators, &[]),
     ]
 }
 
-/// The users of events and what each may publish.
-fn events() -> Vec<(&'static str, Vec<String>)> {
+/// The users of events.
+fn events() -> Vec<User> {
     let writes = [
         "holdfast.event.>",
         "$JS.API.STREAM.CREATE.HOLDFAST_EVENTS",
         "$JS.API.STREAM.MSG.GET.HOLDFAST_EVENTS",
         "$JS.API.STREAM.INFO.HOLDFAST_EVENTS",
     ];
-    vec![(RENDERER_EVENTS, subjects(&writes)), (AUDIT, reader("HOLDFAST_EVENTS"))]
+    let user = |name, publishes| User { name, publishes, listens: &[] };
+    vec![user(RENDERER_EVENTS, subjects(&writes)), user(AUDIT, reader("HOLDFAST_EVENTS"))]
 }
 
-/// One account: what its users may publish, each its own inbox to listen to, and a person who may do everything.
-fn account(name: &str, users: &[(&str, Vec<String>)], admin: &str) -> String {
-    let line = |(user, publishes): &(&str, Vec<String>)| {
-        let publish = publishes.iter().map(|subject| format!("\"{subject}\"")).collect::<Vec<_>>().join(", ");
+/// One account: what its users may publish and listen to, and a person who may do everything.
+fn account(name: &str, users: &[User], admin: &str) -> String {
+    let line = |User { name: user, publishes, listens }: &User| {
+        let quoted = |subject: &dyn std::fmt::Display| format!("\"{subject}\"");
+        let publish = publishes.iter().map(|subject| quoted(subject)).collect::<Vec<_>>().join(", ");
         // The prefix of a user's inboxes: nobody can listen to another's answers.
+        let inboxes = format!("_INBOX_{user}.>");
+        let subscribe = std::iter::once(quoted(&inboxes)).chain(listens.iter().map(|subject| quoted(subject)));
+        let subscribe = subscribe.collect::<Vec<_>>().join(", ");
         format!(
             "      {{ user: \"{user}\", permissions: {{ publish: {{ allow: [{publish}] }}, \
-             subscribe: {{ allow: [\"_INBOX_{user}.>\"] }} }} }}\n"
+             subscribe: {{ allow: [{subscribe}] }} }} }}\n"
         )
     };
     let lines: String = users.iter().map(line).collect();

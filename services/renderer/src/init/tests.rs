@@ -51,6 +51,17 @@ fn each_nats_user_may_do_its_own_part_and_nobody_deletes_a_stream() {
         assert!(!line(user).contains("holdfast.event.>"), "{user} may write events");
     }
     assert!(!line(GATEWAY_AGENTS).contains("holdfast.hint.intent"));
+    let of = |user: &str, may: &str| {
+        let line = line(user);
+        let listed = line.split_once(&format!("{may}: {{ allow: [")).expect("it has both").1.to_owned();
+        listed.split_once(']').expect("a list").0.contains("holdfast.directive.")
+    };
+    let directs = |user| (of(user, "publish"), of(user, "subscribe"));
+    assert_eq!(directs(GATEWAY_OPERATORS), (true, false), "asks");
+    assert_eq!(directs(GATEWAY_AGENTS), (false, true), "obeys");
+    for user in [RENDERER, RENDERER_EVENTS, AUDIT] {
+        assert_eq!(directs(user), (false, false), "{user}");
+    }
     assert!(!text.contains("STREAM.DELETE") && !text.contains("STREAM.PURGE"));
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use holdfast_events::{Directive, DirectiveKind};
 use holdfast_model::name::Name;
 use holdfast_model::numbers::SessionEpoch;
 use holdfast_session::scheduler::{Asker, Ended, Lane, Start, Ticket};
@@ -98,11 +99,41 @@ async fn an_operator_asks_for_the_whole_state_of_a_host_once_more() {
     let estate = Estate::start().await;
     let mut agent = estate.agent(1).await;
     agent.converge(4).await;
-    assert!(estate.door.resend(agent.host));
+    let resend = |host| Directive { kind: DirectiveKind::ResendSnapshot, host };
+    assert!(estate.door.direct(resend(agent.host)));
     agent.converge(8).await;
     assert!(agent.taken.iter().all(|taken| taken.form == "snapshot"));
-    assert!(!estate.door.resend(mk_host(2)), "nobody is there");
+    assert!(!estate.door.direct(resend(mk_host(2))), "nobody is there");
     estate.built_until().await;
+}
+
+#[tokio::test]
+async fn a27_every_whole_state_that_is_sent_is_recorded_whatever_it_is_sent_for() {
+    let estate = Estate::start().await;
+    let host = estate.enrol(1);
+    let mut agent = estate.connect(host.clone()).await;
+    let sent = |facts: &[Fact]| count(facts, |seen| matches!(seen, Seen::SnapshotSent { .. }));
+    agent.converge(4).await;
+    estate.facts_until(|facts| sent(facts) == 4).await;
+    // What is larger as changes travels whole, and so does what answers a failure.
+    let stamp = estate.memory.publish(agent.host, &mk_body(0..3));
+    estate.hint(agent.host, stamp.version).await;
+    agent.converge(5).await;
+    let by_form = |agent: &Agent| agent.taken.iter().filter(|taken| taken.form == "snapshot").count();
+    let newer = by_form(&agent);
+    agent.fail_next = true;
+    let stamp = estate.memory.publish(agent.host, &mk_body(0..4));
+    estate.hint(agent.host, stamp.version).await;
+    agent.converge(6).await;
+    assert_eq!(agent.last().form, "snapshot");
+    estate.facts_until(|facts| sent(facts) == newer + 1).await;
+    assert!(estate.door.direct(Directive { kind: DirectiveKind::ResendSnapshot, host: agent.host }));
+    agent.converge(10).await;
+    // And a session that begins again, with what it has.
+    drop(agent);
+    let mut agent = estate.connect(host).await;
+    agent.converge(4).await;
+    estate.facts_until(|facts| sent(facts) == newer + 1 + 4 + 4).await;
 }
 
 #[tokio::test]

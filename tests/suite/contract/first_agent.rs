@@ -1,0 +1,142 @@
+//! An agent of the first protocol, scripted: it answers live, by the frozen module and nothing else.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdfast_identity::tls::client::AgentProtocol;
+use holdfast_model::artifact;
+use holdfast_model::desired::{Component, Stamp};
+use holdfast_model::numbers::SessionEpoch;
+use holdfast_model::policy::Body;
+use holdfast_model::policy::delta::{Delta, apply};
+use holdfast_wire::frame::Deframer;
+use holdfast_wire::limits::FRAME_BYTES_MAX;
+use holdfast_wire::message::{Hello, HelloAck, Inventory, Message, Update, UpdateContent};
+use holdfast_wire::negotiate::{Protocol, ProtocolRange};
+use holdfast_wire::{decode_changes, v1};
+use rustls_pki_types::ServerName;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use uuid::Uuid;
+
+use crate::peer::Peer;
+
+const DEADLINE: Duration = Duration::from_secs(20);
+
+/// An agent as the first protocol knows one: no machine, no word of a later build.
+pub(crate) struct FirstAgent<'a> {
+    peer: &'a Peer,
+    stream: TlsStream<TcpStream>,
+    deframer: Deframer,
+    session_epoch: SessionEpoch,
+    policy: Body,
+    pub(crate) held: BTreeMap<Component, Stamp>,
+    pub(crate) forms: Vec<&'static str>,
+}
+
+impl<'a> FirstAgent<'a> {
+    /// Dials and says hello.
+    pub(crate) async fn dial(door: SocketAddr, peer: &'a Peer) -> Self {
+        let stream = TcpStream::connect(door).await.expect("the door is open");
+        let name = ServerName::try_from("127.0.0.1").expect("an address");
+        let connector = TlsConnector::from(Arc::new(peer.tls(AgentProtocol::Session)));
+        let stream = connector.connect(name, stream).await.expect("TLS with the host's certificate");
+        let mut agent = Self {
+            peer,
+            stream,
+            deframer: Deframer::new(FRAME_BYTES_MAX),
+            session_epoch: SessionEpoch::from_raw(0),
+            policy: Body::default(),
+            held: BTreeMap::new(),
+            forms: Vec::new(),
+        };
+        let inventory = Inventory { addresses: vec![[10, 0, 0, 1].into()], ..Inventory::default() };
+        agent
+            .say(&Message::Hello(Hello {
+                protocols: ProtocolRange::only(Protocol::V1),
+                agent_version: "0.1.0".to_owned(),
+                boot_id: Uuid::from_u128(7),
+                applied: Vec::new(),
+                capabilities: Vec::new(),
+                inventory,
+            }))
+            .await;
+        agent
+    }
+
+    /// Dials, and is let in.
+    pub(crate) async fn open(door: SocketAddr, peer: &'a Peer) -> (Self, HelloAck) {
+        let mut agent = Self::dial(door, peer).await;
+        let said = agent.hear().await;
+        let Message::HelloAck(ack) = said else { panic!("{said:?}") };
+        assert_eq!((ack.protocol, ack.authority), (1, peer.authority));
+        agent.session_epoch = ack.session_epoch;
+        (agent, ack)
+    }
+
+    pub(crate) async fn say(&mut self, message: &Message) {
+        let mut bytes = Vec::new();
+        v1::encode(message, &mut bytes).expect("the first protocol has it");
+        self.stream.write_all(&bytes).await.and(self.stream.flush().await).expect("the door takes bytes");
+    }
+
+    /// The next message that is no liveness, read by the first protocol alone.
+    pub(crate) async fn hear(&mut self) -> Message {
+        let mut buffer = [0; 4096];
+        let hearing = async {
+            loop {
+                while let Some(frame) = self.deframer.poll_frame().expect("frames") {
+                    let message = v1::decode(&frame).expect("frames of the first protocol");
+                    if !matches!(message, Message::Liveness(_)) {
+                        return message;
+                    }
+                }
+                let count = self.stream.read(&mut buffer).await.expect("the gateway is there");
+                assert!(count > 0, "the gateway hung up");
+                self.deframer.push(buffer.get(..count).unwrap_or_default());
+            }
+        };
+        tokio::time::timeout(DEADLINE, hearing).await.expect("the gateway says something in time")
+    }
+
+    /// Takes one update, puts it into force as far as it has any, and answers.
+    pub(crate) async fn take(&mut self) {
+        let said = self.hear().await;
+        let Message::Update(update) = said else { panic!("{said:?}") };
+        let Update { update_seq, component, stamp, signature, content } = update;
+        self.peer.assert_genuine(component, stamp, &signature);
+        match content {
+            UpdateContent::Snapshot { bytes_total } => {
+                let mut body = Vec::new();
+                while body.len() < usize::try_from(bytes_total).expect("short") {
+                    let said = self.hear().await;
+                    let Message::Chunk(chunk) = said else { panic!("{said:?}") };
+                    assert_eq!(usize::try_from(chunk.offset).expect("short"), body.len());
+                    body.extend_from_slice(&chunk.bytes);
+                }
+                if component == Component::Policy {
+                    self.policy = artifact::decode(&body).expect("a policy");
+                }
+                self.forms.push("snapshot");
+            }
+            UpdateContent::Delta { base, changes } => {
+                assert_eq!(self.held.get(&Component::Policy), Some(&base));
+                let changes = decode_changes(&changes).expect("changes");
+                let delta = Delta { base: base.digest, target: stamp.digest, changes };
+                self.policy = apply(&self.policy, &delta).expect("they lead to what was signed");
+                self.forms.push("delta");
+            }
+            UpdateContent::VersionOnly => self.forms.push("version"),
+        }
+        if component == Component::Policy {
+            assert_eq!(self.policy.digest(), stamp.digest, "what is held is what was signed");
+        }
+        self.held.insert(component, stamp);
+        let report = self.peer.applied(self.session_epoch, update_seq, component, stamp);
+        self.say(&Message::Outcome(report)).await;
+    }
+}
