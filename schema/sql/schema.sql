@@ -150,8 +150,10 @@ CREATE TABLE public.leases (
     event_fault text,
     relayed_epoch bigint,
     relayed_seq bigint,
+    lasts_s double precision DEFAULT 30,
     CONSTRAINT leases_event_fault_check CHECK ((octet_length(event_fault) <= 256)),
     CONSTRAINT leases_hint_fault_check CHECK ((octet_length(hint_fault) <= 256)),
+    CONSTRAINT leases_lasts_s_check CHECK ((lasts_s > (0)::double precision)),
     CONSTRAINT leases_term_check CHECK ((term > 0))
 );
 CREATE TABLE public.migrations (
@@ -210,6 +212,15 @@ CREATE TABLE public.presence (
     host_id uuid NOT NULL,
     session_epoch bigint NOT NULL,
     heard_at timestamp with time zone NOT NULL
+)
+WITH (fillfactor='50');
+CREATE TABLE public.pulse (
+    only_row boolean DEFAULT true NOT NULL,
+    beat_at timestamp with time zone,
+    away_from timestamp with time zone,
+    away_until timestamp with time zone,
+    CONSTRAINT pulse_check CHECK (((away_from IS NULL) = (away_until IS NULL))),
+    CONSTRAINT pulse_only_row_check CHECK (only_row)
 )
 WITH (fillfactor='50');
 CREATE TABLE public.render_progress (
@@ -314,6 +325,8 @@ ALTER TABLE ONLY public.operations
     ADD CONSTRAINT operations_pkey PRIMARY KEY (operation_id);
 ALTER TABLE ONLY public.presence
     ADD CONSTRAINT presence_pkey PRIMARY KEY (host_id);
+ALTER TABLE ONLY public.pulse
+    ADD CONSTRAINT pulse_pkey PRIMARY KEY (only_row);
 ALTER TABLE ONLY public.render_progress
     ADD CONSTRAINT render_progress_pkey PRIMARY KEY (only_row);
 ALTER TABLE ONLY public.requests
@@ -446,6 +459,16 @@ GRANT SELECT ON TABLE public.presence TO holdfast_renderer;
 GRANT SELECT,INSERT,UPDATE ON TABLE public.presence TO holdfast_gateway_agents;
 GRANT SELECT ON TABLE public.presence TO holdfast_gateway_operators;
 GRANT SELECT ON TABLE public.presence TO holdfast_reader;
+GRANT SELECT ON TABLE public.pulse TO holdfast_renderer;
+GRANT SELECT ON TABLE public.pulse TO holdfast_gateway_agents;
+GRANT SELECT ON TABLE public.pulse TO holdfast_gateway_operators;
+GRANT SELECT ON TABLE public.pulse TO holdfast_reader;
+GRANT UPDATE(beat_at) ON TABLE public.pulse TO holdfast_gateway_agents;
+GRANT UPDATE(beat_at) ON TABLE public.pulse TO holdfast_gateway_operators;
+GRANT UPDATE(away_from) ON TABLE public.pulse TO holdfast_gateway_agents;
+GRANT UPDATE(away_from) ON TABLE public.pulse TO holdfast_gateway_operators;
+GRANT UPDATE(away_until) ON TABLE public.pulse TO holdfast_gateway_agents;
+GRANT UPDATE(away_until) ON TABLE public.pulse TO holdfast_gateway_operators;
 GRANT SELECT,INSERT,UPDATE ON TABLE public.render_progress TO holdfast_renderer;
 GRANT SELECT ON TABLE public.render_progress TO holdfast_gateway_agents;
 GRANT SELECT ON TABLE public.render_progress TO holdfast_gateway_operators;

@@ -65,6 +65,18 @@ pub struct GatewayConfig {
     /// How often agents and gateway say that they are there.
     #[serde(default = "default_liveness_interval")]
     pub agents_liveness_interval: Span,
+    /// How long this gateway's sessions count without a sign of life of it.
+    #[serde(default = "default_lease")]
+    pub agents_lease: Span,
+    /// How often sessions are compared with the database, should hints be lost.
+    #[serde(default = "default_compare_interval")]
+    pub agents_compare_interval: Span,
+    /// Over how long a gateway that ends spreads its agents.
+    #[serde(default = "default_drain_spread")]
+    pub agents_drain_spread: Span,
+    /// How many sessions may wait to be opened at once.
+    #[serde(default = "default_openings_max")]
+    pub agents_openings_max: u32,
     /// Where the operators' door is.
     #[serde(default = "default_operators_listen")]
     pub operators_listen: SocketAddr,
@@ -104,6 +116,22 @@ const fn default_liveness_interval() -> Span {
     Span::from_secs(15)
 }
 
+const fn default_lease() -> Span {
+    Span::from_secs(30)
+}
+
+const fn default_compare_interval() -> Span {
+    Span::from_secs(30)
+}
+
+const fn default_drain_spread() -> Span {
+    Span::from_secs(10)
+}
+
+const fn default_openings_max() -> u32 {
+    8_000
+}
+
 impl Config for GatewayConfig {
     const SERVICE: &'static str = "gateway";
     const KEYS: &'static [&'static [Key]] = &[
@@ -119,6 +147,10 @@ impl Config for GatewayConfig {
             Key::plain("agents-identity", "The folder with the keys and certificates of the agents' door"),
             Key::plain("agents-gateways", "Where agents may dial, as host:port with commas"),
             Key::plain("agents-liveness-interval", "How often agents and gateway say that they are there").or("15s"),
+            Key::plain("agents-lease", "How long the hosts of a gateway that was killed are shown as before").or("30s"),
+            Key::plain("agents-compare-interval", "How often sessions are compared with the database").or("30s"),
+            Key::plain("agents-drain-spread", "Over how long agents leave a gateway that ends, 14s at most").or("10s"),
+            Key::plain("agents-openings-max", "How many sessions may wait to be opened at once").or("8000"),
         ],
         &[
             Key::plain("operators-listen", "Where the operators' door is (HTTPS)").or("0.0.0.0:7080"),

@@ -24,7 +24,7 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use uuid::Uuid;
 
-use crate::agents::{self, DoorConfig, Hooks, PgAgents};
+use crate::agents::{self, DRAIN_SPREAD_MAX, DoorConfig, Hooks, Pace, PgAgents};
 use crate::bell::bell;
 use crate::config::GatewayConfig;
 use crate::directives::obey;
@@ -41,8 +41,10 @@ const AGENTS_ROLE: &str = "holdfast_gateway_agents";
 const AGENTS_SUBJECTS: [(&str, &str); 2] = [("host", "holdfast.hint.host"), ("answer", "holdfast.hint.answer")];
 /// Wakes that wait for the door; more become one compare.
 const WAKES_MAX: usize = 1_024;
-/// How often the database is asked for a sign of life.
+/// How often the database is told that this process can write, which is how it is seen to be there.
 const DATABASE_CHECK: Duration = Duration::from_secs(5);
+/// The shortest lease and interval between compares.
+const PACE_MIN: Duration = Duration::from_millis(500);
 
 /// Why the process did not start, or ended.
 #[derive(Debug, thiserror::Error)]
@@ -199,6 +201,7 @@ async fn start_agents(config: &GatewayConfig, gateway: GatewayId, process: &Proc
         renderer_certificate: identity.renderer_certificate,
         session,
         tls: Arc::new(ServerTls::new(agents_door(&identity.server, &identity.roots)?)),
+        pace: pace(config),
         seed: gateway.uuid().as_u64_pair().1,
         hooks: hooks()?,
     };
@@ -209,6 +212,16 @@ async fn start_agents(config: &GatewayConfig, gateway: GatewayId, process: &Proc
     is_open.ok();
     tracing::info!(%gateway, %address, "the agents' door is open");
     Ok(())
+}
+
+/// How fast the agents' door goes: by its settings, within what works.
+fn pace(config: &GatewayConfig) -> Pace {
+    Pace {
+        lease: config.agents_lease.duration().max(PACE_MIN),
+        compare_interval: config.agents_compare_interval.duration().max(PACE_MIN),
+        drain_spread: config.agents_drain_spread.duration().min(DRAIN_SPREAD_MAX),
+        openings_waiting_max: usize::try_from(config.agents_openings_max).unwrap_or(usize::MAX).max(1),
+    }
 }
 
 #[cfg(feature = "test-hooks")]
@@ -246,7 +259,7 @@ fn watch_store(store: &Store, name: &'static str, process: &Process) {
     let (store, check) = (store.clone(), process.health.register(name, Some(3 * DATABASE_CHECK)));
     background(&process.tasks, "database check", async move {
         loop {
-            match store.ping().await {
+            match store.beat().await {
                 Ok(()) => check.ok(),
                 Err(error) => check.fail(Chain(&error).to_string()),
             }

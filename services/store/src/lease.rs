@@ -18,7 +18,7 @@ use crate::outbox::Outbox;
 use crate::pool::{Mode, Store};
 use crate::value::{big, number};
 
-/// How long a lease holds without renewal.
+/// How long a lease holds without renewal, unless its holder says otherwise.
 pub const LEASE_TTL: Duration = Duration::from_secs(30);
 /// The lease of the one renderer that renders, numbers and relays.
 pub const RENDERER_LEASE: &str = "renderer";
@@ -57,10 +57,24 @@ impl Store {
     /// # Errors
     /// [`Error`] of the connection.
     pub async fn acquire_lease(&self, actor: Actor, name: &str, holder: &str) -> Result<Claim, Error> {
+        self.acquire_lease_for(actor, name, holder, LEASE_TTL).await
+    }
+
+    /// The same for a lease that holds for another span without renewal.
+    ///
+    /// # Errors
+    /// [`Error`] of the connection.
+    pub async fn acquire_lease_for(
+        &self,
+        actor: Actor,
+        name: &str,
+        holder: &str,
+        ttl: Duration,
+    ) -> Result<Claim, Error> {
         let (name, holder) = (Label128::new(name), Label128::new(holder));
         self.transact("acquire a lease", Mode::Write, move |tx| {
             let (name, holder) = (name.clone(), holder.clone());
-            Box::pin(async move { acquire(tx, actor, name, holder).await })
+            Box::pin(async move { acquire(tx, actor, name, holder, ttl).await })
         })
         .await
     }
@@ -70,17 +84,25 @@ impl Store {
     /// # Errors
     /// [`Error`] of the connection.
     pub async fn renew_lease(&self, name: &str, term: LeaseTerm) -> Result<bool, Error> {
+        self.renew_lease_for(name, term, LEASE_TTL).await
+    }
+
+    /// The same for a lease that holds for another span without renewal.
+    ///
+    /// # Errors
+    /// [`Error`] of the connection.
+    pub async fn renew_lease_for(&self, name: &str, term: LeaseTerm, ttl: Duration) -> Result<bool, Error> {
         let (name, term) = (name.to_owned(), big(term.raw())?);
         self.transact("renew a lease", Mode::Write, move |tx| {
             let name = name.clone();
             Box::pin(async move {
                 let done = sqlx::query(
-                    "UPDATE leases SET expires_at = clock_timestamp() + make_interval(secs => $3) \
+                    "UPDATE leases SET expires_at = clock_timestamp() + make_interval(secs => $3), lasts_s = $3 \
                      WHERE name = $1 AND term = $2 AND expires_at > clock_timestamp()",
                 )
                 .bind(name)
                 .bind(term)
-                .bind(LEASE_TTL.as_secs_f64())
+                .bind(ttl.as_secs_f64())
                 .execute(tx)
                 .await?;
                 Ok(done.rows_affected() == 1)
@@ -147,19 +169,25 @@ impl Store {
     }
 }
 
-async fn acquire(tx: &mut PgConnection, actor: Actor, name: Label128, holder: Label128) -> Result<Claim, Error> {
+async fn acquire(
+    tx: &mut PgConnection,
+    actor: Actor,
+    name: Label128,
+    holder: Label128,
+    ttl: Duration,
+) -> Result<Claim, Error> {
     let taken: Option<i64> = sqlx::query_scalar(
-        "INSERT INTO leases AS l (name, holder, term, expires_at) \
-         VALUES ($1, $2, 1, clock_timestamp() + make_interval(secs => $3)) \
+        "INSERT INTO leases AS l (name, holder, term, expires_at, lasts_s) \
+         VALUES ($1, $2, 1, clock_timestamp() + make_interval(secs => $3), $3) \
          ON CONFLICT (name) DO UPDATE \
          SET holder = excluded.holder, term = l.term + 1, expires_at = clock_timestamp() + make_interval(secs => $3), \
-             hint_fault = NULL, event_fault = NULL, relayed_epoch = NULL, relayed_seq = NULL \
+             lasts_s = excluded.lasts_s, hint_fault = NULL, event_fault = NULL, relayed_epoch = NULL, relayed_seq = NULL \
          WHERE l.expires_at <= clock_timestamp() \
          RETURNING term",
     )
     .bind(name.as_str())
     .bind(holder.as_str())
-    .bind(LEASE_TTL.as_secs_f64())
+    .bind(ttl.as_secs_f64())
     .fetch_optional(&mut *tx)
     .await?;
     let Some(raw) = taken else {

@@ -18,6 +18,7 @@ pub mod order;
 mod outbox;
 pub mod plane;
 mod pool;
+pub mod pulse;
 pub mod rebuild;
 pub mod render;
 pub mod request;

@@ -79,6 +79,7 @@ struct LeaseRow {
     name: String,
     holder: String,
     remaining: f64,
+    lasts: f64,
     now: f64,
     hint_fault: Option<String>,
     event_fault: Option<String>,
@@ -92,7 +93,7 @@ impl LeaseRow {
     }
 
     fn facts(&self) -> LeaseFacts {
-        let renewed_ago = Duration::try_from_secs_f64(LEASE_TTL.as_secs_f64() - self.remaining).unwrap_or_default();
+        let renewed_ago = Duration::try_from_secs_f64(self.lasts - self.remaining).unwrap_or_default();
         LeaseFacts { holder: self.holder.clone(), renewed_ago }
     }
 
@@ -116,7 +117,7 @@ impl LeaseRow {
 async fn facts(tx: &mut PgConnection, audited: Option<EventPlace>) -> Result<PlaneFacts, Error> {
     let leases: Vec<LeaseRow> = sqlx::query_as(
         "SELECT name, holder, extract(epoch FROM expires_at - n.now)::float8 AS remaining, \
-                extract(epoch FROM n.now)::float8 AS now, hint_fault, event_fault, relayed_epoch, relayed_seq \
+                coalesce(lasts_s, 30) AS lasts, extract(epoch FROM n.now)::float8 AS now, hint_fault, event_fault, relayed_epoch, relayed_seq \
          FROM leases, (SELECT clock_timestamp() AS now) n ORDER BY name",
     )
     .fetch_all(&mut *tx)
@@ -217,7 +218,8 @@ mod tests {
         let remaining = LEASE_TTL.as_secs_f64() - f64::from(heard_ago);
         let (holder, now) = (name.clone(), 1_800_000_000.0);
         let (hint_fault, event_fault, relayed_epoch, relayed_seq) = (None, None, None, None);
-        LeaseRow { name, holder, remaining, now, hint_fault, event_fault, relayed_epoch, relayed_seq }
+        let lasts = LEASE_TTL.as_secs_f64();
+        LeaseRow { name, holder, remaining, lasts, now, hint_fault, event_fault, relayed_epoch, relayed_seq }
     }
 
     /// When the silent ones of these were last heard, in seconds before now.

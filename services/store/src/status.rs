@@ -1,6 +1,7 @@
 //! Evidence about the fleet: what is stored, read in one consistent state, for the one derivation in the model.
 //!
 //! - A session counts as open only while its gateway's lease holds: a dead replica's hosts are offline by themselves.
+//! - A time in which the database was away is counted against nobody: neither against a lease nor as silence of a host.
 //! - An outcome counts only if it is of the session that is the host's now. Whether its signature is the host's is checked by the caller,
 //!   who has the keys' code; what was signed, the signature and the key are handed out for that.
 
@@ -24,6 +25,7 @@ use uuid::Uuid;
 use crate::error::Error;
 use crate::intent::latest_revision;
 use crate::pool::{Mode, Store};
+use crate::pulse::absence;
 use crate::render::rendered;
 use crate::value::{component, from_json, number, signature, stamp, text, verifying_key};
 
@@ -199,18 +201,21 @@ struct ComponentRow {
 async fn load(tx: &mut PgConnection, hosts: Option<Vec<Uuid>>) -> Result<FleetStatus, Error> {
     let revision = latest_revision(&mut *tx).await?;
     let rendered_revision = rendered(&mut *tx).await?.unwrap_or_default();
-    let rows: Vec<HostRow> = sqlx::query_as(
+    let rows: Vec<HostRow> = sqlx::query_as(concat!(
         "SELECT h.host_id, h.namespace, h.name, f.labels, f.addresses, h.outcome_key, h.enrolled_at, \
                 s.session_epoch, s.gateway_id, s.agent_version, s.opened_at, p.heard_at, \
                 s.opened_at IS NOT NULL AND s.closed_at IS NULL AND p.session_epoch = s.session_epoch \
-                    AND coalesce(l.expires_at > clock_timestamp(), false) AS is_open, \
-                (extract(epoch FROM clock_timestamp() - p.heard_at) * 1000)::bigint AS heard_ms_ago \
+                    AND coalesce(l.expires_at > clock_timestamp() OR l.expires_at > a.began, false) AS is_open, \
+                (extract(epoch FROM clock_timestamp() - p.heard_at \
+                    - greatest(a.ended - greatest(a.began, p.heard_at), interval '0')) * 1000)::bigint AS heard_ms_ago \
          FROM hosts h JOIN host_facts f ON f.host_id = h.host_id AND f.to_revision IS NULL \
          JOIN sessions s ON s.host_id = h.host_id \
          LEFT JOIN presence p ON p.host_id = h.host_id \
          LEFT JOIN leases l ON l.name = 'gw_' || s.gateway_id::text \
-         WHERE $1::uuid[] IS NULL OR h.host_id = ANY($1)",
-    )
+         LEFT JOIN ",
+        absence!(),
+        " a ON true WHERE $1::uuid[] IS NULL OR h.host_id = ANY($1)",
+    ))
     .bind(&hosts)
     .fetch_all(&mut *tx)
     .await?;

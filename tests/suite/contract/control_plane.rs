@@ -38,6 +38,36 @@ pub(crate) struct Service {
 }
 
 impl Service {
+    /// Starts `holdfast-<name>` with these settings alone and a log of this name, and waits until it is ready.
+    pub(crate) fn start(name: &'static str, log: &str, folder: &Path, settings: &[Setting]) -> Self {
+        let log = folder.join(format!("{log}.log"));
+        let file = File::options().create(true).append(true).open(&log).expect("the folder is ours");
+        let mut command = command(name, folder, settings);
+        let child = command.arg("run").stdout(Stdio::null()).stderr(file).spawn().expect("it starts");
+        let mut service = Self { name, child, log };
+        let deadline = Instant::now() + READY_TIMEOUT;
+        loop {
+            service.assert_runs();
+            let ready = self::command(name, folder, settings).arg("healthcheck").output().expect("it runs");
+            if ready.status.success() {
+                return service;
+            }
+            assert!(Instant::now() < deadline, "{name} is not ready: {}", String::from_utf8_lossy(&ready.stderr));
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Sends it a signal.
+    pub(crate) fn signal(&self, signal: &str) {
+        let status = Command::new("kill").args([signal, &self.pid().to_string()]).status().expect("kill runs");
+        assert!(status.success(), "{} runs", self.name);
+    }
+
+    /// Waits for its end, of itself.
+    pub(crate) fn ended(&mut self) -> std::process::ExitStatus {
+        self.child.wait().expect("it is a child of ours")
+    }
+
     /// Its process.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
@@ -269,9 +299,7 @@ impl Place<'_> {
     }
 
     fn command(&self, name: &str, settings: &[Setting]) -> Command {
-        let mut command = Command::new(program(&format!("holdfast-{name}")));
-        command.env_clear().envs(settings.iter().cloned()).current_dir(self.folder).stdin(Stdio::null());
-        command
+        command(name, self.folder, settings)
     }
 
     fn service(&self, name: &'static str, settings: &[Setting]) -> Service {
@@ -280,20 +308,13 @@ impl Place<'_> {
 
     /// A service whose log has a name of its own.
     fn service_as(&self, name: &'static str, log: &str, settings: &[Setting]) -> Service {
-        let log = self.folder.join(format!("{log}.log"));
-        let file = File::create(&log).expect("the folder is ours");
-        let mut command = self.command(name, settings);
-        let child = command.arg("run").stdout(Stdio::null()).stderr(file).spawn().expect("it starts");
-        let mut service = Service { name, child, log };
-        let deadline = Instant::now() + READY_TIMEOUT;
-        loop {
-            service.assert_runs();
-            let ready = self.command(name, settings).arg("healthcheck").output().expect("it runs");
-            if ready.status.success() {
-                return service;
-            }
-            assert!(Instant::now() < deadline, "{name} is not ready: {}", String::from_utf8_lossy(&ready.stderr));
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        Service::start(name, log, self.folder, settings)
     }
+}
+
+/// `holdfast-<program>` with these settings alone, run in a folder.
+pub(crate) fn command(program: &str, folder: &Path, settings: &[Setting]) -> Command {
+    let mut command = Command::new(self::program(&format!("holdfast-{program}")));
+    command.env_clear().envs(settings.iter().cloned()).current_dir(folder).stdin(Stdio::null());
+    command
 }

@@ -10,6 +10,7 @@ mod doors;
 mod enrolment;
 mod fail_points;
 mod first_agent;
+mod many;
 mod nats_users;
 mod peer;
 mod processes;

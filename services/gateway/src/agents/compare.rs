@@ -1,19 +1,21 @@
 //! Waking sessions: by hints, and by a compare where hints may be missing.
 //!
-//! - The compare runs on every doubt about hints and each 30 s ± jitter, by one query for all sessions of this replica.
+//! - The compare runs on every doubt about hints, a hole in their numbers among them, and each 30 s ± jitter, by one query for all sessions of this
+//!   replica.
 //! - Nothing else asks the database while nothing changes.
 
 use std::time::Duration;
 
 use holdfast_bus::Wake;
-use holdfast_events::Hint;
+use holdfast_events::{Hint, HostHint};
+use holdfast_model::numbers::LeaseTerm;
 use holdfast_runtime::Chain;
 use holdfast_session::random::Random;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::answers::Answers;
-use super::limits::COMPARE_INTERVAL;
+use super::limits::HOLE_PAUSE;
 use super::registry::Registry;
 use super::store::AgentsStore;
 
@@ -23,10 +25,13 @@ pub(super) async fn run<S: AgentsStore>(
     registry: Registry,
     answers: Answers,
     mut wakes: mpsc::Receiver<Wake>,
+    interval: Duration,
     seed: u64,
 ) {
     let mut random = Random::new(seed);
-    let mut next = Instant::now() + jittered(&mut random);
+    let mut next = Instant::now() + jittered(interval, &mut random);
+    let mut numbers = Numbers::default();
+    let mut compared = None;
     loop {
         let compare = tokio::select! {
             wake = wakes.recv() => match wake {
@@ -36,6 +41,10 @@ pub(super) async fn run<S: AgentsStore>(
                     true
                 }
                 Some(Wake::Hint(hint)) => {
+                    if let Hint::Host(hint) = &hint && numbers.has_hole_before(hint) {
+                        metrics::counter!("holdfast_gateway_hint_holes_total").increment(1);
+                        next = next.min(compared.map_or_else(Instant::now, |at| at + HOLE_PAUSE));
+                    }
                     handle_hint(&registry, &answers, hint);
                     false
                 }
@@ -43,8 +52,9 @@ pub(super) async fn run<S: AgentsStore>(
             () = tokio::time::sleep_until(next) => true,
         };
         if compare {
-            next = Instant::now() + jittered(&mut random);
+            next = Instant::now() + jittered(interval, &mut random);
             compare_all(&store, &registry).await;
+            compared = Some(Instant::now());
         }
     }
 }
@@ -66,6 +76,7 @@ async fn compare_all<S: AgentsStore>(store: &S, registry: &Registry) {
     if hosts.is_empty() {
         return;
     }
+    metrics::counter!("holdfast_gateway_compares_total").increment(1);
     match store.compare(hosts).await {
         Ok(newest) => registry.compare(&newest),
         Err(error) => {
@@ -74,8 +85,52 @@ async fn compare_all<S: AgentsStore>(store: &S, registry: &Registry) {
     }
 }
 
+/// The number of the last host hint, to find holes before the next.
+#[derive(Debug, Default)]
+struct Numbers {
+    last: Option<(LeaseTerm, u64)>,
+}
+
+impl Numbers {
+    /// Whether hints are missing before this one: under one lease they are numbered from 1 without a hole. One that repeats an older number tells nothing.
+    fn has_hole_before(&mut self, hint: &HostHint) -> bool {
+        let this = (hint.lease_term, hint.n);
+        let expected = match self.last {
+            // What was before this process listened is found by its first compare.
+            None => this,
+            Some(last) if this <= last => return false,
+            Some((term, n)) if term == hint.lease_term => (term, n.saturating_add(1)),
+            Some(_) => (hint.lease_term, 1),
+        };
+        self.last = Some(this);
+        this != expected
+    }
+}
+
 /// The interval within a fifth either way, so that replicas do not ask in step.
-fn jittered(random: &mut Random) -> Duration {
-    let whole = u64::try_from(COMPARE_INTERVAL.as_millis()).unwrap_or(30_000);
+fn jittered(interval: Duration, random: &mut Random) -> Duration {
+    let whole = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX);
     Duration::from_millis(whole / 5 * 4 + random.up_to(whole / 5 * 2))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hole_in_the_numbers_of_hints_is_found_once_and_repetition_is_none() {
+        let mut numbers = Numbers::default();
+        let mut has_hole = |term, n| {
+            let lease_term = LeaseTerm::from_raw(term);
+            numbers.has_hole_before(&HostHint { lease_term, n, of: None, states: Vec::new() })
+        };
+        assert!(!has_hole(2, 40), "the first that is heard");
+        assert!(!has_hole(2, 41));
+        assert!(has_hole(2, 43));
+        assert!(!has_hole(2, 44), "told once");
+        assert!(!has_hole(2, 42) && !has_hole(2, 44) && !has_hole(1, 99), "late, again, and of an older renderer");
+        assert!(!has_hole(3, 1), "another renderer begins");
+        assert!(has_hole(5, 2), "another one, whose first is missing");
+        assert!(has_hole(5, u64::MAX) && !has_hole(5, 3) && !has_hole(6, 1), "whatever a stranger numbers");
+    }
 }

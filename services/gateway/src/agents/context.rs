@@ -10,6 +10,7 @@ use holdfast_session::time::Instant;
 use holdfast_store::session::Opening;
 use time::OffsetDateTime;
 
+use super::admission::AdmissionRoom;
 use super::batch::Asker;
 use super::clock::Clock;
 use super::reader::Read;
@@ -26,6 +27,8 @@ pub(super) struct Context {
     pub(super) recorder: Recorder,
     /// `None` in an answer: the authority could not be asked.
     pub(super) opens: Asker<Opening, Option<Admitted>>,
+    /// The room before it.
+    pub(super) admission: AdmissionRoom,
     /// Reads what concerns few hosts.
     pub(super) narrow: Asker<(HostId, Want), Read>,
     /// Reads the rest, so that a statement for hundreds does not stand before one for a few.

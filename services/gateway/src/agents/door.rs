@@ -7,6 +7,7 @@
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use holdfast_identity::tls::{Admission, ServerTls};
@@ -19,7 +20,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::server::TlsStream;
 
 use super::context::Context;
-use super::limits::{CONNECTIONS_MAX, DRAIN_SPREAD_MS, HANDSHAKES_MAX, HANDSHAKES_PER_SOURCE_MAX, SHORT_TIMEOUT};
+use super::limits::{CONNECTIONS_MAX, HANDSHAKES_MAX, HANDSHAKES_PER_SOURCE_MAX, SHORT_TIMEOUT};
 use super::session;
 
 /// What the door opens to.
@@ -30,6 +31,8 @@ pub(super) struct Door {
     pub(super) tls: Arc<ServerTls>,
     pub(super) http: Router,
     pub(super) tasks: Tasks,
+    /// Over how long agents leave at the end.
+    pub(super) drain_spread: Duration,
 }
 
 impl Door {
@@ -51,7 +54,7 @@ impl Door {
             });
         }
         drop(entrance);
-        self.context.registry.drain(DRAIN_SPREAD_MS);
+        self.context.registry.drain(self.drain_spread);
     }
 
     async fn connection(self: Arc<Self>, stream: TcpStream, address: SocketAddr, permits: Permits) {

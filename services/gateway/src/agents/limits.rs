@@ -70,8 +70,10 @@ pub const DELTAS_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// How often what is held is compared with the authority, before jitter of a fifth either way.
 pub const COMPARE_INTERVAL: Duration = Duration::from_secs(30);
-/// How often the process's lease is renewed.
-pub const LEASE_RENEWAL: Duration = Duration::from_secs(10);
+/// How long a session that is to be opened waits for the lease before its agent is told to come back: a process that begins has it in less.
+pub const LEASE_WAIT: Duration = Duration::from_secs(2);
+/// The least time between two compares that holes in the numbers of hints make: strangers may number theirs as they like.
+pub const HOLE_PAUSE: Duration = Duration::from_secs(1);
 
 /// Enrolments and renewals that wait for the renderer at once.
 pub const REQUESTS_WAITING_MAX: usize = 1_024;
@@ -87,5 +89,13 @@ pub const ANSWERS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long a refused agent stays away while the authority cannot be asked, in milliseconds: longer than a database's restart.
 pub const AUTHORITY_AWAY_RETRY_MS: u32 = 5_000;
-/// Over how long a stopping gateway spreads its agents, in milliseconds.
-pub const DRAIN_SPREAD_MS: u64 = 10_000;
+/// Over how long a stopping gateway spreads its agents.
+pub const DRAIN_SPREAD: Duration = Duration::from_secs(10);
+/// The longest such span: with the grace of each session it is within that of the process.
+pub const DRAIN_SPREAD_MAX: Duration = Duration::from_secs(14);
+/// Sessions that wait for the authority to open them: what all statements under way may hold, and as many again.
+pub const OPENINGS_WAITING_MAX: usize = 2 * OPENINGS_AT_ONCE_MAX * BATCH_MAX;
+/// When who finds no room may come back, in milliseconds, and over how much more each is spread: some batches of openings later.
+pub const OVERLOADED_RETRY_MS: u64 = 1_000;
+/// See [`OVERLOADED_RETRY_MS`].
+pub const OVERLOADED_RETRY_SPREAD_MS: u64 = 3_000;

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use holdfast_identity::{Ca, KeyRequest, SigningKey, VerifyingKey};
 use holdfast_model::desired::{Component, Desired, Stamp};
@@ -158,7 +159,14 @@ impl Memory {
         let signature = self.renderer.sign(&statement).0;
         kept.desired.insert(
             (host, component),
-            DesiredRow { host, component, stamp, signature, authority_epoch: self.authority.epoch },
+            DesiredRow {
+                host,
+                component,
+                stamp,
+                signature,
+                authority_epoch: self.authority.epoch,
+                newest_session: SessionEpoch::ZERO,
+            },
         );
         stamp
     }
@@ -203,7 +211,11 @@ impl AgentsStore for Memory {
         for (host, _) in wanted.iter().filter(|(_, component)| *component == Component::Policy) {
             *kept.reads.entry(*host).or_default() += 1;
         }
-        Ok(wanted.iter().filter_map(|key| kept.desired.get(key).copied()).collect())
+        let row = |key: &(HostId, Component)| {
+            let newest_session = kept.hosts.get(&key.0).map_or(SessionEpoch::ZERO, |(_, newest)| *newest);
+            Some(DesiredRow { newest_session, ..*kept.desired.get(key)? })
+        };
+        Ok(wanted.iter().filter_map(row).collect())
     }
 
     async fn load_bodies(&self, digests: Vec<(Component, Digest)>) -> Result<Vec<(Digest, StoredBody)>, Away> {
@@ -288,7 +300,7 @@ impl AgentsStore for Memory {
         Ok(requests.into_iter().filter_map(answer).collect())
     }
 
-    async fn hold_lease(&self) -> Result<bool, Away> {
+    async fn hold_lease(&self, _ttl: Duration) -> Result<bool, Away> {
         self.kept().map(|_| true)
     }
 

@@ -6,6 +6,7 @@
 //!
 //! It renders nothing, decides on no enrolment and serves no operator.
 
+mod admission;
 mod answers;
 mod batch;
 mod cache;
@@ -19,6 +20,7 @@ mod hooks;
 mod lease;
 pub mod limits;
 mod mailbox;
+mod pace;
 mod pg;
 mod reader;
 mod recorder;
@@ -35,5 +37,7 @@ mod memory;
 mod tests;
 
 pub use hooks::Hooks;
+pub use limits::DRAIN_SPREAD_MAX;
+pub use pace::Pace;
 pub use pg::{PgAgents, PgError};
 pub use start::{AgentsDoor, DoorConfig, start};

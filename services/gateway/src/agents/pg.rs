@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use holdfast_events::Actor;
 use holdfast_identity::VerifyingKey;
@@ -11,10 +12,11 @@ use holdfast_model::artifact::{AssembleError, assemble};
 use holdfast_model::desired::Component;
 use holdfast_model::digest::Digest;
 use holdfast_model::ids::{EventId, GatewayId, HostId};
-use holdfast_model::numbers::LeaseTerm;
+use holdfast_model::numbers::{LeaseTerm, SessionEpoch};
 use holdfast_model::policy::Body;
 use holdfast_model::statement::Authority;
 use holdfast_store::lease::Claim;
+use holdfast_store::render::LatestState;
 use holdfast_store::request::{Enrolment, RequestAnswer, TokenRefusal};
 use holdfast_store::session::{Fact, FactsRecorded, HostNewest, Opened, Opening};
 use holdfast_store::{Error, Store};
@@ -136,8 +138,8 @@ impl AgentsStore for PgAgents {
         let mut hosts: Vec<HostId> = wanted.iter().map(|(host, _)| *host).collect();
         hosts.sort_unstable();
         hosts.dedup();
-        let latest = self.store.latest_of(hosts).await?;
-        let row = |state: holdfast_store::render::LatestState| {
+        let latest = self.store.latest_for_sessions(hosts).await?;
+        let row = |(state, newest_session): (LatestState, SessionEpoch)| {
             let desired = state.state.desired;
             DesiredRow {
                 host: desired.host,
@@ -145,6 +147,7 @@ impl AgentsStore for PgAgents {
                 stamp: desired.stamp,
                 signature: *state.state.signature.as_bytes(),
                 authority_epoch: state.authority_epoch,
+                newest_session,
             }
         };
         Ok(latest.into_iter().map(row).collect())
@@ -193,15 +196,15 @@ impl AgentsStore for PgAgents {
         Ok(answers.into_iter().map(|(id, _, answer)| (id, answer)).collect())
     }
 
-    async fn hold_lease(&self) -> Result<bool, PgError> {
+    async fn hold_lease(&self, ttl: Duration) -> Result<bool, PgError> {
         let name = self.gateway.to_string();
         if let Some(term) = self.term() {
-            if self.store.renew_lease(&name, term).await? {
+            if self.store.renew_lease_for(&name, term, ttl).await? {
                 return Ok(true);
             }
             self.set_term(None);
         }
-        match self.store.acquire_lease(Actor::Gateway(self.gateway), &name, &name).await? {
+        match self.store.acquire_lease_for(Actor::Gateway(self.gateway), &name, &name, ttl).await? {
             Claim::Acquired(term) => {
                 self.set_term(Some(term));
                 Ok(true)

@@ -11,7 +11,7 @@ use holdfast_model::artifact;
 use holdfast_model::desired::Component;
 use holdfast_model::digest::Digest;
 use holdfast_model::ids::HostId;
-use holdfast_model::numbers::AuthorityEpoch;
+use holdfast_model::numbers::{AuthorityEpoch, SessionEpoch};
 use holdfast_model::policy::Body;
 use holdfast_model::policy::delta::diff;
 use holdfast_runtime::Chain;
@@ -35,16 +35,17 @@ struct SharedBody {
 /// Changes, or that there are too many for a delta.
 type SharedDelta = Option<Arc<[u8]>>;
 
-/// An answer, and the life of the authority that signed what is in it.
+/// An answer, the life of the authority that signed what is in it, and the host's newest session when it was read.
 #[derive(Clone, Debug)]
 pub(super) struct Read {
     pub(super) answer: Answer,
     pub(super) authority_epoch: Option<AuthorityEpoch>,
+    pub(super) newest_session: Option<SessionEpoch>,
 }
 
 impl From<Answer> for Read {
     fn from(answer: Answer) -> Self {
-        Self { answer, authority_epoch: None }
+        Self { answer, authority_epoch: None, newest_session: None }
     }
 }
 
@@ -88,9 +89,12 @@ impl<S: AgentsStore> Reader<S> {
         let answered = tokio::task::spawn_blocking(move || {
             loaded.into_iter().for_each(|(digest, body)| reader.share(digest, body));
             let answers = steps.into_iter().zip(&questions).map(|(step, (host, _))| match step {
-                Some(step) => {
-                    Read { answer: reader.supply(*host, step), authority_epoch: Some(step.row.authority_epoch) }
-                }
+                Some(step) => Read {
+                    answer: reader.supply(*host, step),
+                    authority_epoch: Some(step.row.authority_epoch),
+                    // Of another host only where a test makes this gateway do wrong.
+                    newest_session: (step.row.host == *host).then_some(step.row.newest_session),
+                },
                 None => Answer::Unchanged.into(),
             });
             answers.collect::<Vec<_>>()

@@ -14,9 +14,10 @@ use holdfast_model::ids::HostId;
 use holdfast_model::numbers::SessionEpoch;
 use holdfast_runtime::{Chain, Shutdown};
 use holdfast_store::session::{Fact, Seen};
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
+use super::lease::Lease;
 use super::limits::{
     DRAIN_LOOK, FACTS_BATCH_MAX, FACTS_MAX, PRESENCE_GATHER, RECORD_GATHER, RECORD_RETRY, RECORD_RETRY_MAX,
 };
@@ -88,7 +89,7 @@ impl Recorder {
         store: S,
         registry: Registry,
         bell: mpsc::Sender<Hint>,
-        mut lease: watch::Receiver<bool>,
+        mut lease: Lease,
         shutdown: Shutdown,
     ) {
         let mut written_at = Instant::now();
@@ -113,10 +114,8 @@ impl Recorder {
                     () = shutdown.asked(), if !shutdown.is_asked() => continue,
                 }
             }
-            while !*lease.borrow_and_update() {
-                if lease.changed().await.is_err() {
-                    return;
-                }
+            if !lease.held().await {
+                return;
             }
             written_at = Instant::now();
             let batch = self.waiting().take();

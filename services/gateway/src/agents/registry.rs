@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use holdfast_events::{Directive, DirectiveKind};
 use holdfast_model::desired::Component;
@@ -207,8 +208,9 @@ impl Registry {
         held.is_some()
     }
 
-    /// Tells every agent when to leave, each at its own moment of `spread_ms`.
-    pub(super) fn drain(&self, spread_ms: u64) {
+    /// Tells every agent when to leave, each at its own moment of this span.
+    pub(super) fn drain(&self, spread: Duration) {
+        let spread_ms = u64::try_from(spread.as_millis()).unwrap_or(u64::MAX);
         let sessions = self.sessions();
         let count = u64::try_from(sessions.held.len()).unwrap_or(u64::MAX).max(1);
         for (nth, held) in (0_u64..).zip(sessions.held.values()) {
@@ -295,7 +297,7 @@ mod tests {
                 mailbox
             })
             .collect();
-        registry.drain(10_000);
+        registry.drain(Duration::from_secs(10));
         let mut moments: Vec<u32> = boxes.iter().filter_map(|b| b.take().drain).map(|d| d.reconnect_after_ms).collect();
         moments.sort_unstable();
         assert_eq!(moments, (0..10).map(|n| n * 1_000).collect::<Vec<_>>());

@@ -32,6 +32,7 @@ use holdfast_wire::frame::Deframer;
 use holdfast_wire::message::{Hello, Message, OutcomeReport};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
+use super::admission::Crowded;
 use super::context::Context;
 use super::hooks::Midway;
 use super::limits::{AUTHORITY_AWAY_RETRY_MS, IDLE_BUFFER_BYTES, READ_BYTES, SHORT_TIMEOUT, WRITE_BUFFER_BYTES};
@@ -346,8 +347,18 @@ impl Shell {
             agent_version: AgentVersion::new(&hello.agent_version),
             boot_id: hello.boot_id,
         };
+        let place = match self.context.admission.enter() {
+            Ok(place) => place,
+            Err(Crowded { retry_after_ms }) => {
+                return self.machine.handle_refused(RefusalCode::Overloaded, retry_after_ms, "too many at once");
+            }
+        };
         let opens = self.context.opens.clone();
-        self.asked.push(Box::pin(async move { Told::Opening(opens.ask(opening).await.flatten()) }));
+        self.asked.push(Box::pin(async move {
+            let admitted = opens.ask(opening).await.flatten();
+            drop(place);
+            Told::Opening(admitted)
+        }));
     }
 
     fn ask_desired(&mut self, want: Want) {
@@ -392,8 +403,11 @@ impl Shell {
         match told {
             Told::Opening(admitted) => self.handle_admitted(admitted),
             Told::Answer(ticket, read) => {
-                let Read { answer, authority_epoch } = read.unwrap_or_else(|| Answer::Unavailable.into());
-                let answer = self.of_this_life(answer, authority_epoch);
+                let read = read.unwrap_or_else(|| Answer::Unavailable.into());
+                if self.has_moved(read.newest_session) {
+                    return self.context.registry.ended(ticket, Ended::Declined);
+                }
+                let answer = self.of_this_life(read.answer, read.authority_epoch);
                 let mut ended = match &answer {
                     Answer::Unchanged => Ended::Unchanged,
                     Answer::Unavailable => Ended::Failed,
@@ -406,6 +420,17 @@ impl Shell {
                 self.context.registry.ended(ticket, ended);
             }
         }
+    }
+
+    /// Whether the host has a newer session elsewhere, of which this gateway was not told yet: then nothing more is written in this one.
+    fn has_moved(&mut self, newest: Option<SessionEpoch>) -> bool {
+        let own = self.opened.as_ref().map(|opened| opened.session_epoch);
+        let moved = newest > own;
+        if moved {
+            self.machine.handle_close(RefusalCode::Superseded, "");
+            metrics::counter!("holdfast_gateway_moved_builds_total").increment(1);
+        }
+        moved
     }
 
     /// What was signed in another life of the authority proves nothing in this session: an older one is waited for to be signed again, a newer

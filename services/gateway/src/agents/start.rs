@@ -12,8 +12,9 @@ use holdfast_runtime::{Chain, Shutdown, Tasks};
 use holdfast_session::gateway::{Config, Want};
 use holdfast_store::session::Opening;
 use tokio::net::TcpListener;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 
+use super::admission::AdmissionRoom;
 use super::answers::Answers;
 use super::batch::Asker;
 use super::clock::Clock;
@@ -22,8 +23,9 @@ use super::context::Context;
 use super::door::Door;
 use super::enrol::{self, Enrolment};
 use super::hooks::Hooks;
-use super::lease;
-use super::limits::{NARROW_READS_AT_ONCE_MAX, OPENINGS_AT_ONCE_MAX, WIDE_READS_AT_ONCE_MAX};
+use super::lease::{self, Lease};
+use super::limits::{LEASE_WAIT, NARROW_READS_AT_ONCE_MAX, OPENINGS_AT_ONCE_MAX, WIDE_READS_AT_ONCE_MAX};
+use super::pace::Pace;
 use super::reader::{Read, Reader};
 use super::recorder::Recorder;
 use super::registry::Registry;
@@ -41,6 +43,8 @@ pub struct DoorConfig {
     pub session: Config,
     /// Certificate and trust.
     pub tls: Arc<ServerTls>,
+    /// How fast it goes.
+    pub pace: Pace,
     /// Chooses the jitter.
     pub seed: u64,
     /// What tests make it do wrong.
@@ -90,14 +94,14 @@ pub fn start<S: AgentsStore>(
     let registry = Registry::new(clock, config.seed);
     let recorder = Recorder::default();
     let answers = Answers::default();
-    let opens = serve_opens(store.clone(), tasks);
     let reader = Arc::new(Reader::new(store.clone(), config.hooks));
     let narrow = serve_reads("agents narrow reader", NARROW_READS_AT_ONCE_MAX, Arc::clone(&reader), tasks);
     let wide = serve_reads("agents wide reader", WIDE_READS_AT_ONCE_MAX, reader, tasks);
-    let (held, lease) = watch::channel(false);
+    let (holding, lease) = lease::new();
+    let opens = serve_opens(store.clone(), lease.clone(), tasks);
     // The lease outlives the drain: the last goodbyes are written under it.
     let recorded = Shutdown::new();
-    let leasing = lease::run(store.clone(), held, recorded.clone());
+    let leasing = lease::run(store.clone(), config.pace.lease, holding, recorded.clone());
     tasks.critical("agents lease", async move {
         leasing.await;
         Ok::<_, Infallible>(())
@@ -109,7 +113,14 @@ pub fn start<S: AgentsStore>(
         recorded.ask();
         Ok::<_, Infallible>(())
     });
-    let comparing = compare::run(store.clone(), registry.clone(), answers.clone(), wakes, config.seed);
+    let comparing = compare::run(
+        store.clone(),
+        registry.clone(),
+        answers.clone(),
+        wakes,
+        config.pace.compare_interval,
+        config.seed,
+    );
     background(tasks, "agents compare", comparing);
     background(tasks, "agents scheduler", registry.clone().run_clock());
     background(tasks, "agents answers", answers.clone().run(store.clone()));
@@ -126,6 +137,7 @@ pub fn start<S: AgentsStore>(
         registry: registry.clone(),
         recorder,
         opens,
+        admission: AdmissionRoom::new(config.pace.openings_waiting_max, config.seed),
         narrow,
         wide,
         shutdown: tasks.shutdown().clone(),
@@ -137,6 +149,7 @@ pub fn start<S: AgentsStore>(
         authority: config.authority,
         tls: config.tls,
         http: enrol::router(Arc::new(enrolment)),
+        drain_spread: config.pace.drain_spread,
         tasks: tasks.clone(),
     });
     tasks.critical("agents door", async move {
@@ -146,11 +159,16 @@ pub fn start<S: AgentsStore>(
     AgentsDoor { registry }
 }
 
-fn serve_opens<S: AgentsStore>(store: S, tasks: &Tasks) -> Asker<Opening, Option<Admitted>> {
+fn serve_opens<S: AgentsStore>(store: S, lease: Lease, tasks: &Tasks) -> Asker<Opening, Option<Admitted>> {
     let (asker, serving) = Asker::new(OPENINGS_AT_ONCE_MAX, move |openings: Vec<Opening>| {
-        let store = store.clone();
+        let (store, mut lease) = (store.clone(), lease.clone());
         async move {
             let count = openings.len();
+            // A session of a gateway without a lease is none that counts: it would take the host from one that has.
+            if !matches!(tokio::time::timeout(LEASE_WAIT, lease.held()).await, Ok(true)) {
+                tracing::warn!(count, "sessions are not opened without the lease; agents come back");
+                return vec![None; count];
+            }
             match store.open_sessions(openings).await {
                 Ok(opened) => opened.into_iter().map(Some).collect(),
                 Err(error) => {

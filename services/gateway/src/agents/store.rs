@@ -5,6 +5,7 @@
 //! - Gateways write requests and observations only; the renderer decides.
 
 use std::error::Error as StdError;
+use std::time::Duration;
 
 use holdfast_identity::VerifyingKey;
 use holdfast_model::desired::{Component, Stamp};
@@ -67,8 +68,8 @@ pub trait AgentsStore: Clone + Send + Sync + 'static {
         requests: Vec<EventId>,
     ) -> impl Future<Output = Result<Vec<(EventId, RequestAnswer)>, Self::Error>> + Send;
 
-    /// Claims or keeps this process's lease; false while it cannot be had.
-    fn hold_lease(&self) -> impl Future<Output = Result<bool, Self::Error>> + Send;
+    /// Claims or keeps this process's lease for this long; false while it cannot be had.
+    fn hold_lease(&self, ttl: Duration) -> impl Future<Output = Result<bool, Self::Error>> + Send;
 
     /// Gives the lease back.
     fn release_lease(&self) -> impl Future<Output = Result<(), Self::Error>> + Send;
@@ -107,6 +108,8 @@ pub struct DesiredRow {
     pub signature: SignatureBytes,
     /// The life of the authority that the signature names.
     pub authority_epoch: AuthorityEpoch,
+    /// The host's newest session: an older one gets nothing.
+    pub newest_session: SessionEpoch,
 }
 
 /// A body as it is kept.

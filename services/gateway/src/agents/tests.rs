@@ -55,7 +55,7 @@ use uuid::Uuid;
 
 use super::limits::RENEWAL_PAUSE;
 use super::memory::Memory;
-use super::{AgentsDoor, DoorConfig, Hooks, start};
+use super::{AgentsDoor, DoorConfig, Hooks, Pace, start};
 
 mod askers;
 mod delivery;
@@ -418,6 +418,7 @@ impl Estate {
             renderer_certificate: ca.certify_signing_key(&memory.renderer_key(), OffsetDateTime::now_utc()).unwrap(),
             session: SessionConfig::standard(vec![address.to_string()]),
             tls: Arc::new(ServerTls::new(agents_door(&server, &roots).unwrap())),
+            pace: Pace::default(),
             seed: 7,
             hooks,
         };

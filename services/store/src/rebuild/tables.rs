@@ -47,7 +47,7 @@ tables! {
     "host_facts" ("host_id", "from_revision") outside [];
     "hosts" ("host_id") outside [];
     // Renewed every few seconds, with a word on the bus, without an event.
-    "leases" ("name") outside ["expires_at", "hint_fault", "event_fault", "relayed_epoch", "relayed_seq"];
+    "leases" ("name") outside ["expires_at", "lasts_s", "hint_fault", "event_fault", "relayed_epoch", "relayed_seq"];
     "objects" ("object_id", "from_revision") outside [];
     "observed" ("host_id", "component") outside [];
     "operations" ("operation_id") outside [];
@@ -65,6 +65,7 @@ pub const OUTSIDE: &[(&str, &str)] = &[
     ("events", "the events themselves"),
     ("migrations", "the form of the database, not its content"),
     ("presence", "liveness every 15 seconds, the gateways' word"),
+    ("pulse", "when a gateway last wrote, and the database's last absence"),
     ("requests", "an inbox; what comes of a request is an event"),
 ];
 

@@ -47,23 +47,45 @@ pub struct HostNewest {
     pub versions: Vec<(Component, Version)>,
 }
 
+/// A desired state, and whose session is its host's.
+#[derive(sqlx::FromRow)]
+struct NewestRow {
+    #[sqlx(flatten)]
+    latest: LatestRow,
+    session_epoch: i64,
+}
+
 impl Store {
     /// The newest desired states of hosts: version, digest and signature read in one row each.
     ///
     /// # Errors
     /// [`Error::Value`] if a stored state cannot be read.
     pub async fn latest_of(&self, hosts: Vec<HostId>) -> Result<Vec<LatestState>, Error> {
+        Ok(self.latest_for_sessions(hosts).await?.into_iter().map(|(state, _)| state).collect())
+    }
+
+    /// The same with the number of each host's newest session, zero before the first: what is read for an older one is for nobody.
+    ///
+    /// # Errors
+    /// [`Error::Value`] if a stored state cannot be read.
+    pub async fn latest_for_sessions(&self, hosts: Vec<HostId>) -> Result<Vec<(LatestState, SessionEpoch)>, Error> {
         self.transact("load desired states", Mode::Statement, move |tx| {
             let hosts: Vec<Uuid> = hosts.iter().map(|host| host.uuid()).collect();
             Box::pin(async move {
-                let rows: Vec<LatestRow> = sqlx::query_as(
-                    "SELECT host_id, component, version, digest, signature, authority_epoch, revision \
-                     FROM desired_latest WHERE host_id = ANY($1) ORDER BY host_id, component",
+                let rows: Vec<NewestRow> = sqlx::query_as(
+                    "SELECT l.host_id, l.component, l.version, l.digest, l.signature, l.authority_epoch, l.revision, \
+                            coalesce(s.session_epoch, 0) AS session_epoch \
+                     FROM desired_latest l LEFT JOIN sessions s USING (host_id) \
+                     WHERE l.host_id = ANY($1) ORDER BY l.host_id, l.component",
                 )
                 .bind(hosts)
                 .fetch_all(tx)
                 .await?;
-                rows.into_iter().map(LatestRow::state).collect()
+                let read = |NewestRow { latest, session_epoch }| {
+                    let epoch = number("sessions.session_epoch", session_epoch)?;
+                    Ok((latest.state()?, SessionEpoch::from_raw(epoch)))
+                };
+                rows.into_iter().map(read).collect()
             })
         })
         .await

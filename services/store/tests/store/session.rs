@@ -114,6 +114,53 @@ async fn the_state_of_a_host_follows_its_evidence() {
 }
 
 #[tokio::test]
+async fn a_time_in_which_the_database_was_away_is_counted_neither_against_a_lease_nor_as_silence_of_a_host() {
+    let (fleet, host) = mk_fleet().await;
+    let state = async || {
+        let status = fleet.operators.fleet_status(Some(vec![host])).await.expect("loads");
+        let host = &status.hosts[0];
+        host.state_of(&host.components[0], &|_, _| true)
+    };
+    let epoch = fleet.open(host).await;
+    fleet
+        .agents
+        .record_outcomes(fleet.gateway, vec![mk_report(host, epoch, 1, 1, OutcomeKind::Applied)])
+        .await
+        .expect("records");
+    assert_eq!(state().await, State::Converged);
+
+    // The last beat was a minute ago, the host was heard 10 s before that, and the lease ran out meanwhile.
+    let heard = "UPDATE presence SET heard_at = now() - interval '70 s'";
+    let lapsed = "UPDATE leases SET expires_at = now() - interval '40 s' WHERE name LIKE 'gw%'";
+    let away = "UPDATE pulse SET beat_at = now() - interval '60 s', away_from = NULL, away_until = NULL";
+    for sql in [heard, lapsed] {
+        fleet.server.sql(sql);
+    }
+    assert_eq!(state().await, State::Unknown, "nobody ever beat: no absence is known");
+    fleet.operators.beat().await.expect("beats");
+    assert_eq!(state().await, State::Unknown, "the first beat tells of none");
+    fleet.server.sql(away);
+    assert_eq!(state().await, State::Converged, "nobody has written since");
+    fleet.agents.beat().await.expect("beats");
+    assert_eq!(state().await, State::Converged, "and somebody has just now");
+    fleet.operators.beat().await.expect("beats");
+    assert_eq!(state().await, State::Converged, "whoever beats next");
+    fleet.server.sql("UPDATE presence SET heard_at = now() - interval '110 s'");
+    assert_eq!(state().await, State::Unknown, "it was silent for 50 s before");
+    fleet.server.sql(heard);
+    fleet.server.sql("UPDATE leases SET expires_at = now() - interval '61 s' WHERE name LIKE 'gw%'");
+    assert_eq!(state().await, State::Unknown, "the gateway was dead before");
+    fleet.server.sql("UPDATE leases SET expires_at = 'epoch' WHERE name LIKE 'gw%'");
+    assert_eq!(state().await, State::Unknown, "the lease was given back");
+    fleet.server.sql(lapsed);
+    assert_eq!(state().await, State::Converged);
+    fleet
+        .server
+        .sql("UPDATE pulse SET away_from = away_from - interval '31 s', away_until = away_until - interval '31 s'");
+    assert_eq!(state().await, State::Unknown, "everybody had the time to come back");
+}
+
+#[tokio::test]
 async fn two_gateways_that_open_and_record_at_once_do_not_lock_each_other_out() {
     let fleet = Fleet::start().await;
     fleet.create_token("10.0.0.0/8", 20).await;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use holdfast_bus::{Bus, BusConfig, HintListener};
 use holdfast_events::{Actor, EnrolTokenCreated, Hint, OperationVerb, VerifyingKeyBytes};
-use holdfast_gateway::agents::{DoorConfig, Hooks, PgAgents, start};
+use holdfast_gateway::agents::{DoorConfig, Hooks, Pace, PgAgents, start};
 use holdfast_identity::tls::client::AgentProtocol;
 use holdfast_identity::tls::{self, ServerTls, agents_door};
 use holdfast_identity::{Ca, LeafKey, ServerRole, SigningKey};
@@ -238,6 +238,7 @@ async fn door(
         renderer_certificate: ca.certify_signing_key(&renderer_key, OffsetDateTime::now_utc()).expect("a certificate"),
         session: SessionConfig::standard(vec![address.to_string()]),
         tls: Arc::new(ServerTls::new(agents_door(&server, &ca.roots().expect("roots")).expect("a configuration"))),
+        pace: Pace::default(),
         seed: 1,
         hooks: Hooks::default(),
     };

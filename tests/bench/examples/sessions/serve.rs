@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_bus::{Bus, BusConfig, HintListener};
-use holdfast_gateway::agents::{DoorConfig, Hooks, PgAgents, start};
+use holdfast_gateway::agents::{DoorConfig, Hooks, Pace, PgAgents, start};
 use holdfast_identity::tls::{ServerTls, agents_door, mutual_door};
 use holdfast_identity::{Ca, Credential, ServerRole, VerifyingKey};
 use holdfast_model::ids::GatewayId;
@@ -106,6 +106,7 @@ async fn product(order: &Order, tasks: &Tasks) -> std::net::SocketAddr {
         renderer_certificate: ca.certify_signing_key(&renderer, OffsetDateTime::now_utc()).expect("a certificate"),
         session: SessionConfig::standard(vec![address.to_string()]),
         tls: Arc::new(ServerTls::new(agents_door(&server, &roots).expect("a configuration"))),
+        pace: Pace::default(),
         seed: 1,
         hooks: Hooks::default(),
     };

@@ -138,6 +138,7 @@ impl Installation {
             renderer_certificate: ca.certify_signing_key(&key.verifying_key(), OffsetDateTime::now_utc()).unwrap(),
             session: SessionConfig::standard(vec![address.to_string()]),
             tls: Arc::new(ServerTls::new(agents_door(&credential, &roots).unwrap())),
+            pace: Pace::default(),
             seed: 7,
             hooks: Hooks::default(),
         };

@@ -1,0 +1,1 @@
+//! Two agents with one identity.

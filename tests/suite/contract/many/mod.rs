@@ -1,0 +1,13 @@
+//! Many gateways and the repair of what they miss: real gateway processes, a real Postgres and NATS, agents that speak by the real machines, and the
+//! test in the place of the renderer.
+//!
+//! - Names begin with the edge case that they show (`C17` is number 17 of the catalogue) or the promise.
+//! - How hosts look is watched through the API the whole time: a flicker between two looks of 20 ms is the only one that is not seen.
+
+mod agent;
+mod clones;
+mod repair;
+mod replicas;
+mod stage;
+mod storm;
+mod watch;
