@@ -141,6 +141,20 @@ CREATE TABLE public.hosts (
     enrolled_at timestamp with time zone NOT NULL,
     CONSTRAINT hosts_outcome_key_check CHECK ((octet_length(outcome_key) = 32))
 );
+CREATE TABLE public.instances (
+    host_id uuid NOT NULL,
+    boot_id uuid NOT NULL,
+    address inet NOT NULL,
+    other_boot_id uuid,
+    other_address inet,
+    turns integer DEFAULT 0 NOT NULL,
+    turned_at timestamp with time zone,
+    contested boolean DEFAULT false NOT NULL,
+    CONSTRAINT instances_check CHECK (((other_boot_id IS NULL) = (other_address IS NULL))),
+    CONSTRAINT instances_check1 CHECK (((NOT contested) OR (turned_at IS NOT NULL))),
+    CONSTRAINT instances_turns_check CHECK ((turns >= 0))
+)
+WITH (fillfactor='70');
 CREATE TABLE public.leases (
     name text NOT NULL,
     holder text NOT NULL,
@@ -311,6 +325,8 @@ ALTER TABLE ONLY public.hosts
     ADD CONSTRAINT hosts_namespace_name_key UNIQUE (namespace, name);
 ALTER TABLE ONLY public.hosts
     ADD CONSTRAINT hosts_pkey PRIMARY KEY (host_id);
+ALTER TABLE ONLY public.instances
+    ADD CONSTRAINT instances_pkey PRIMARY KEY (host_id);
 ALTER TABLE ONLY public.leases
     ADD CONSTRAINT leases_name_term_key UNIQUE (name, term);
 ALTER TABLE ONLY public.leases
@@ -351,6 +367,7 @@ CREATE TRIGGER event_order_only_added BEFORE DELETE OR UPDATE OR TRUNCATE ON pub
 CREATE TRIGGER events_only_added BEFORE DELETE OR UPDATE OR TRUNCATE ON public.events FOR EACH STATEMENT EXECUTE FUNCTION public.refuse_change();
 ALTER TABLE public.events ENABLE ROW LEVEL SECURITY;
 CREATE POLICY events_of_agents_door ON public.events FOR INSERT TO holdfast_gateway_agents WITH CHECK ((kind = ANY (ARRAY['certificate.requested'::text, 'enrolment.requested'::text, 'lease.acquired'::text, 'outcome.recorded'::text, 'protocol.fault'::text, 'session.closed'::text, 'session.opened'::text, 'session.snapshot_sent'::text])));
+CREATE POLICY events_of_agents_door_contested ON public.events FOR INSERT TO holdfast_gateway_agents WITH CHECK ((kind = 'session.contested'::text));
 CREATE POLICY events_of_operators_door ON public.events FOR INSERT TO holdfast_gateway_operators WITH CHECK ((kind = ANY (ARRAY['authority.epoch.raised'::text, 'intent.object.deleted'::text, 'intent.object.put'::text, 'operation.accepted'::text, 'operation.finished'::text, 'token.api.created'::text, 'token.api.revoked'::text, 'token.enrol.created'::text, 'token.enrol.revoked'::text])));
 CREATE POLICY events_of_renderer ON public.events FOR INSERT TO holdfast_renderer WITH CHECK ((kind = ANY (ARRAY['certificate.issued'::text, 'enrolment.refused'::text, 'host.addresses.changed'::text, 'host.enrolled'::text, 'lease.acquired'::text, 'operation.finished'::text, 'render.committed'::text, 'render.desired'::text])));
 CREATE POLICY events_read ON public.events FOR SELECT TO holdfast_renderer, holdfast_gateway_operators, holdfast_reader USING (true);
@@ -433,6 +450,10 @@ GRANT SELECT,INSERT ON TABLE public.hosts TO holdfast_renderer;
 GRANT SELECT ON TABLE public.hosts TO holdfast_gateway_operators;
 GRANT SELECT ON TABLE public.hosts TO holdfast_reader;
 GRANT SELECT ON TABLE public.hosts TO holdfast_gateway_agents;
+GRANT SELECT ON TABLE public.instances TO holdfast_renderer;
+GRANT SELECT,INSERT,UPDATE ON TABLE public.instances TO holdfast_gateway_agents;
+GRANT SELECT ON TABLE public.instances TO holdfast_gateway_operators;
+GRANT SELECT ON TABLE public.instances TO holdfast_reader;
 GRANT SELECT ON TABLE public.leases TO holdfast_gateway_operators;
 GRANT SELECT ON TABLE public.leases TO holdfast_reader;
 GRANT SELECT,INSERT,UPDATE ON TABLE public.leases TO holdfast_renderer;

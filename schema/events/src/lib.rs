@@ -29,7 +29,7 @@ pub use event::{
     DesiredState, EnrolTokenCreated, EnrolTokenRevoked, EnrolmentRefused, EnrolmentRequested, Event, EventError,
     HostAddressesChanged, HostEnrolled, Kind, LeaseAcquired, ObjectDeleted, ObjectPut, OperationAccepted,
     OperationFinished, OutcomeRecorded, ProtocolFault, RENDERED_STATES_MAX, RenderCommitted, RenderDesired,
-    SessionClosed, SessionOpened, SnapshotSent,
+    SessionClosed, SessionContested, SessionOpened, SnapshotSent,
 };
 pub use hint::{HOST_HINT_ENTRIES_MAX, Hint, HintError, HostHint};
 pub use keys::{KeyTextError, SignatureBytes, VerifyingKeyBytes};

@@ -40,6 +40,7 @@ pub(crate) const STEPS: &[(&str, &str)] = steps! {
     "0014_requests_of_a_key",
     "0015_leases_say_how_the_bus_is",
     "0019_absence",
+    "0020_instances",
 };
 
 /// Any number that nothing else in this database locks: the bytes of "migrate".

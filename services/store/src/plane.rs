@@ -7,13 +7,17 @@
 use std::time::Duration;
 
 use holdfast_model::ids::GatewayId;
+use holdfast_model::name::Name;
 use holdfast_model::numbers::{AuthorityEpoch, EventSeq};
+use ipnet::IpNet;
 use sqlx::postgres::PgConnection;
+use uuid::Uuid;
 
 use crate::error::Error;
 use crate::lease::{BusReport, LEASE_TTL, RENDERER_LEASE};
 use crate::pool::{Mode, Store};
-use crate::value::{big, number};
+use crate::session::{Instance, TURN_WINDOW};
+use crate::value::{big, number, text};
 
 /// How many events are looked at before each step: of the newest for those without a number (one is among them, or its relay has been away for longer
 /// than these took), of the oldest for the others.
@@ -21,6 +25,9 @@ pub const EVENTS_LOOKED_AT: u32 = 10_000;
 
 /// How long a gateway process is told whose lease ended without a word: who comes in the morning asks others.
 pub const SILENCE_TOLD: Duration = Duration::from_secs(3_600);
+
+/// How many hosts with two agents are told.
+pub const CONTESTED_TOLD_MAX: u32 = 10;
 
 /// A place in the order of events.
 pub type EventPlace = (AuthorityEpoch, EventSeq);
@@ -32,6 +39,23 @@ pub struct LeaseFacts {
     pub holder: String,
     /// How long ago it said that it lives.
     pub renewed_ago: Duration,
+    /// How long its lease holds without renewal.
+    pub lasts: Duration,
+}
+
+/// A host whose identity two agents have that live.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ContestedHost {
+    /// Its namespace.
+    pub namespace: Name,
+    /// Its name.
+    pub name: Name,
+    /// Who has its session.
+    pub holder: Instance,
+    /// Who had it before.
+    pub other: Instance,
+    /// How long ago one took it from the other.
+    pub turned_ago: Duration,
 }
 
 /// Events before a step of their way.
@@ -54,6 +78,8 @@ pub struct PlaneFacts {
     pub gateways: Vec<LeaseFacts>,
     /// The gateway processes whose lease ended within [`SILENCE_TOLD`] without being given back, and that no later one stands in for.
     pub silent_gateways: Vec<LeaseFacts>,
+    /// Hosts whose identity two agents have, the last turn first; at most [`CONTESTED_TOLD_MAX`].
+    pub contested: Vec<ContestedHost>,
     /// The last number that an event has; zero if none has one.
     pub last_event: EventPlace,
     /// The newest events that have no number.
@@ -94,7 +120,8 @@ impl LeaseRow {
 
     fn facts(&self) -> LeaseFacts {
         let renewed_ago = Duration::try_from_secs_f64(self.lasts - self.remaining).unwrap_or_default();
-        LeaseFacts { holder: self.holder.clone(), renewed_ago }
+        let lasts = Duration::try_from_secs_f64(self.lasts).unwrap_or(LEASE_TTL);
+        LeaseFacts { holder: self.holder.clone(), renewed_ago, lasts }
     }
 
     /// How long ago the gateway process began that this lease is of, by the time in its id; absent if its id has none.
@@ -147,6 +174,7 @@ async fn facts(tx: &mut PgConnection, audited: Option<EventPlace>) -> Result<Pla
         renderer: renderer.map(LeaseRow::facts),
         silent_gateways: silent(&gateways),
         gateways: gateways.into_iter().filter(|lease| lease.is_held()).map(LeaseRow::facts).collect(),
+        contested: contested(tx).await?,
         bus,
         last_event,
     })
@@ -163,6 +191,38 @@ fn silent(gateways: &[&LeaseRow]) -> Vec<LeaseFacts> {
     // The last to fall silent takes the last that began.
     ended.retain(|lease| begun.pop_if(|began| *began < lease.renewed_ago).is_none());
     ended
+}
+
+async fn contested(tx: &mut PgConnection) -> Result<Vec<ContestedHost>, Error> {
+    let rows: Vec<(String, String, Uuid, IpNet, Uuid, IpNet, f64)> = sqlx::query_as(
+        "SELECT h.namespace, h.name, i.boot_id, i.address, i.other_boot_id, i.other_address, \
+                extract(epoch FROM clock_timestamp() - i.turned_at)::float8 \
+         FROM instances i JOIN hosts h USING (host_id) \
+         WHERE i.contested AND i.turned_at > clock_timestamp() - make_interval(secs => $1) AND i.other_boot_id IS NOT NULL \
+         ORDER BY i.turned_at DESC LIMIT $2",
+    )
+    .bind(TURN_WINDOW.as_secs_f64())
+    .bind(i64::from(CONTESTED_TOLD_MAX))
+    .fetch_all(tx)
+    .await?;
+    let read = |(namespace, name, boot_id, address, other_boot_id, other_address, ago): (
+        String,
+        String,
+        _,
+        IpNet,
+        _,
+        IpNet,
+        f64,
+    )| {
+        Ok(ContestedHost {
+            namespace: text("hosts.namespace", &namespace)?,
+            name: text("hosts.name", &name)?,
+            holder: Instance { boot_id, address: address.addr() },
+            other: Instance { boot_id: other_boot_id, address: other_address.addr() },
+            turned_ago: Duration::try_from_secs_f64(ago).unwrap_or_default(),
+        })
+    };
+    rows.into_iter().map(read).collect()
 }
 
 async fn unnumbered(tx: &mut PgConnection) -> Result<WaitingEvents, Error> {

@@ -120,6 +120,36 @@ async fn a_killed_server_and_a_recreated_stream_both_end_in_a_lapse_and_then_hin
 }
 
 #[tokio::test]
+async fn a_listener_that_is_too_slow_is_told_that_it_missed_something_and_holds_no_more_than_it_has_room_for() {
+    let server = NatsServer::start(NatsVersion::Current);
+    let bus = mk_bus(&server).await;
+    ensure(&bus).await.expect("both are made");
+    let (told, mut wakes) = mpsc::channel(4);
+    let listener = HintListener::new(bus.clone(), "listener".to_owned(), "holdfast.hint.answer", told);
+    let mut tasks = JoinSet::new();
+    tasks.spawn(listener.run());
+    assert_eq!(next(&mut wakes).await, Wake::Lapsed);
+    hint_arrives(&bus, &mut wakes, 1).await;
+    // Nobody takes any while a hundred come: four fit.
+    for n in 1_000..1_100 {
+        bus.publish_hint(&Hint::Answer { request: EventId::new(Uuid::from_u128(n)) })
+            .await
+            .expect("the stream takes it");
+    }
+    let mut hints = 0;
+    let lapsed = async {
+        while wakes.recv().await.expect("the listener lives") != Wake::Lapsed {
+            hints += 1;
+        }
+    };
+    timeout(DEADLINE, lapsed).await.expect("it is told");
+    assert!((1..100).contains(&hints), "{hints} hints before it is told that some are missing");
+    // What it still had, and then it listens as before.
+    while timeout(Duration::from_millis(300), wakes.recv()).await.is_ok() {}
+    hint_arrives(&bus, &mut wakes, 2).await;
+}
+
+#[tokio::test]
 async fn a_deleted_event_stream_is_named_and_begins_anew() {
     for version in NatsVersion::ALL {
         let server = NatsServer::start(version);

@@ -25,7 +25,7 @@ use holdfast_store::lease::{BusReport, Claim, RENDERER_LEASE};
 use holdfast_store::order::Horizon;
 use holdfast_store::render::{RenderCommit, SignedState};
 use holdfast_store::request::{Decided, Decision, Enrolment, IssuedCertificate};
-use holdfast_store::session::{Opened, Opening, OutcomeReport, Recorded};
+use holdfast_store::session::{Instance, Opened, Opening, OutcomeReport, Recorded};
 use holdfast_store::testing::{TEST_AUTHORITY, TestPostgres};
 use holdfast_store::token::TokenHash;
 use nix::sys::signal::{Signal, kill};
@@ -390,7 +390,7 @@ impl Plane {
             host: host.id,
             certificate_serial: host.id.uuid().as_bytes().to_vec(),
             agent_version: AgentVersion::new("0.1.0"),
-            boot_id: Uuid::from_u128(4),
+            instance: Instance { boot_id: Uuid::from_u128(4), address: [10, 0, 0, 1].into() },
         };
         let opened = self.agents.open_sessions(self.gateway, vec![opening]).await.expect("opens");
         let [Opened::Session { session_epoch, .. }] = opened.as_slice() else { panic!("{opened:?}") };

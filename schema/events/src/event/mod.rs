@@ -21,7 +21,7 @@ pub use render::{
     AuthorityCreated, AuthorityEpochRaised, DesiredState, LeaseAcquired, RENDERED_STATES_MAX, RenderCommitted,
     RenderDesired,
 };
-pub use session::{OutcomeRecorded, ProtocolFault, SessionClosed, SessionOpened, SnapshotSent};
+pub use session::{OutcomeRecorded, ProtocolFault, SessionClosed, SessionContested, SessionOpened, SnapshotSent};
 pub use token::{ApiTokenCreated, ApiTokenRevoked, EnrolTokenCreated, EnrolTokenRevoked};
 
 use crate::codes::CodeError;
@@ -189,6 +189,8 @@ events! {
     RenderDesired(RenderDesired) "render.desired",
     /// A session ended.
     SessionClosed(SessionClosed) "session.closed",
+    /// Two agents have one identity.
+    SessionContested(SessionContested) "session.contested",
     /// A session began.
     SessionOpened(SessionOpened) "session.opened",
     /// A whole state was written to a session.
@@ -233,6 +235,7 @@ impl Event {
             Self::OutcomeRecorded(e) => e.host.to_string(),
             Self::ProtocolFault(e) => e.host.to_string(),
             Self::SessionClosed(e) => e.host.to_string(),
+            Self::SessionContested(e) => e.host.to_string(),
             Self::SessionOpened(e) => e.host.to_string(),
             Self::SnapshotSent(e) => e.host.to_string(),
             Self::AuthorityEpochRaised(_)
@@ -267,6 +270,7 @@ impl Event {
             | Self::OutcomeRecorded(_)
             | Self::ProtocolFault(_)
             | Self::SessionClosed(_)
+            | Self::SessionContested(_)
             | Self::SnapshotSent(_) => vec![self.aggregate()],
         };
         ids.sort_unstable();

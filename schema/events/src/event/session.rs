@@ -1,5 +1,7 @@
 //! Payloads about sessions and what hosts say in them.
 
+use std::net::IpAddr;
+
 use holdfast_model::condition::{Condition, Reason};
 use holdfast_model::desired::{Component, Stamp};
 use holdfast_model::ids::{GatewayId, HostId};
@@ -26,6 +28,22 @@ payloads! {
         agent_version: AgentVersion,
         /// The host's boot, as its kernel names it.
         boot_id: Uuid,
+    }
+
+    /// Two agents that live have the identity of one host: they took its session from each other in turn.
+    SessionContested {
+        /// Which host.
+        host: HostId,
+        /// The session that one of them took just now.
+        session_epoch: SessionEpoch,
+        /// The boot that this one names.
+        boot_id: Uuid,
+        /// From where it comes, as its gateway sees it.
+        address: IpAddr,
+        /// The boot that the other one names.
+        other_boot_id: Uuid,
+        /// From where that one came.
+        other_address: IpAddr,
     }
 
     /// A session ended.

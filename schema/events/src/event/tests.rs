@@ -243,6 +243,15 @@ fn mk_sessions() -> Vec<Event> {
         }
         .into(),
         SessionClosed { host, session_epoch, reason: CloseReason::Lost }.into(),
+        SessionContested {
+            host,
+            session_epoch,
+            boot_id: Uuid::from_u128(13),
+            address: [10, 0, 0, 1].into(),
+            other_boot_id: Uuid::from_u128(14),
+            other_address: [10, 0, 0, 2].into(),
+        }
+        .into(),
         SnapshotSent { host, session_epoch, component, stamp: mk_stamp(), update_seq }.into(),
         mk_outcome().into(),
         ProtocolFault {

@@ -72,7 +72,10 @@ impl Door {
         let Permits { connection: _open, handshake } = permits;
         drop(handshake);
         match Admission::of(stream.get_ref().1, self.authority) {
-            Ok(Admission::Session(peer)) => session::serve(Arc::clone(&self.context), stream, peer).await,
+            Ok(Admission::Session(peer)) => {
+                let from = address.ip().to_canonical();
+                session::serve(Arc::clone(&self.context), stream, peer, from).await;
+            }
             Ok(admission @ (Admission::HttpHost(_) | Admission::HttpAnonymous)) => {
                 self.http(stream, address, admission).await;
             }

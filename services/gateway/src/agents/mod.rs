@@ -30,6 +30,7 @@ mod session;
 mod start;
 pub mod store;
 mod turns;
+mod words;
 
 #[cfg(test)]
 mod memory;

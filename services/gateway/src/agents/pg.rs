@@ -128,6 +128,10 @@ impl AgentsStore for PgAgents {
                 let outcome_key = VerifyingKey::from_bytes(*outcome_key.as_bytes());
                 Admitted::Session { namespace, session_epoch, authority, outcome_key }
             }
+            Opened::Contested { retry_after } => {
+                let retry_after_ms = u32::try_from(retry_after.as_millis()).unwrap_or(u32::MAX).max(1);
+                Admitted::Contested { retry_after_ms }
+            }
             Opened::UnknownCertificate => Admitted::CertificateUnknown,
             Opened::UnknownHost => Admitted::HostUnknown,
         };

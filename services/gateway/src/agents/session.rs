@@ -8,21 +8,20 @@
 //! It decides nothing about updates: `holdfast_session::gateway` does.
 
 use std::cmp::Ordering;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
-use holdfast_events::{AgentVersion, CloseReason, Detail, Fault as FaultWord, SignatureBytes};
+use holdfast_events::{AgentVersion, CloseReason, Fault as FaultWord};
 use holdfast_identity::VerifyingKey;
 use holdfast_identity::tls::HostPeer;
-use holdfast_model::condition::{Holds, Reason};
 use holdfast_model::desired::Component;
-use holdfast_model::ids::HostId;
 use holdfast_model::numbers::{AuthorityEpoch, SessionEpoch, UpdateSeq};
-use holdfast_model::statement::{Authority, Outcome, outcome_bytes};
+use holdfast_model::statement::{Authority, outcome_bytes};
 use holdfast_runtime::fail_point;
-use holdfast_session::gateway::{Admission, Answer, Cause, CloseCause, Event, FaultOrigin, Form, Session, Want};
+use holdfast_session::gateway::{Admission, Answer, Event, FaultOrigin, Form, Session, Want};
 use holdfast_session::scheduler::{Ended, Lane, News, Start, Ticket};
 use holdfast_store::session::{self as store, Fact, Seen};
 use holdfast_wire::code::{DirectiveCode, FaultCode, RefusalCode};
@@ -40,6 +39,10 @@ use super::mailbox::Mailbox;
 use super::reader::Read;
 use super::store::Admitted;
 use super::turns::{Asked, Turns};
+use super::words::{cause_word, form_word, outcome_of, reason_of, statement_of};
+
+/// What an agent is told while another one with its identity has the session.
+const CONTESTED: &str = "another agent with this identity has the session: was its state folder copied?";
 
 /// What came of a question.
 enum Told {
@@ -57,6 +60,7 @@ struct Opened {
 struct Shell {
     context: Arc<Context>,
     peer: HostPeer,
+    from: IpAddr,
     machine: Session,
     mailbox: Arc<Mailbox>,
     deframer: Deframer,
@@ -73,7 +77,7 @@ struct Shell {
 }
 
 /// Serves one session until it is over.
-pub(super) async fn serve<IO>(context: Arc<Context>, stream: IO, peer: HostPeer)
+pub(super) async fn serve<IO>(context: Arc<Context>, stream: IO, peer: HostPeer, from: IpAddr)
 where
     IO: AsyncRead + AsyncWrite + Send,
 {
@@ -82,6 +86,7 @@ where
     let mut shell = Shell {
         context,
         peer,
+        from,
         machine,
         mailbox: Arc::default(),
         deframer,
@@ -282,7 +287,7 @@ impl Shell {
                 tracing::error!(host = %self.peer.host, %component, version = %stamp.version, bytes, "a body is too large to be sent");
             }
             Event::Closed(cause) => {
-                let reason = self.reason_of(cause);
+                let reason = reason_of(cause, self.drained);
                 self.ended.get_or_insert(reason);
             }
         }
@@ -345,7 +350,7 @@ impl Shell {
             host: self.peer.host,
             certificate_serial: self.peer.serial.clone(),
             agent_version: AgentVersion::new(&hello.agent_version),
-            boot_id: hello.boot_id,
+            instance: store::Instance { boot_id: hello.boot_id, address: self.from },
         };
         let place = match self.context.admission.enter() {
             Ok(place) => place,
@@ -467,6 +472,11 @@ impl Shell {
                     self.machine.handle_close(RefusalCode::Draining, "");
                 }
             }
+            Some(Admitted::Contested { retry_after_ms }) => {
+                metrics::counter!("holdfast_gateway_openings_refused_total", "reason" => "contested").increment(1);
+                tracing::warn!(%host, from = %self.from, "two agents with the identity of one host: this one has to wait");
+                self.machine.handle_refused(RefusalCode::Superseded, retry_after_ms, CONTESTED);
+            }
             Some(Admitted::CertificateUnknown) => self.machine.handle_close(RefusalCode::CertificateRevoked, ""),
             Some(Admitted::HostUnknown) => self.machine.handle_close(RefusalCode::HostUnknown, ""),
             None => self.machine.handle_refused(RefusalCode::AuthorityAway, AUTHORITY_AWAY_RETRY_MS, ""),
@@ -496,36 +506,6 @@ impl Shell {
         }
     }
 
-    fn reason_of(&self, cause: CloseCause) -> CloseReason {
-        match cause {
-            CloseCause::Theirs(_) => CloseReason::AgentLeft,
-            CloseCause::Lost if self.drained => CloseReason::Drained,
-            CloseCause::Lost => CloseReason::Lost,
-            CloseCause::Ours(code) => match code {
-                RefusalCode::Superseded => CloseReason::Superseded,
-                RefusalCode::Draining => CloseReason::GatewayStopped,
-                RefusalCode::LivenessLost
-                | RefusalCode::AuthorityAway
-                | RefusalCode::WrongAuthority
-                | RefusalCode::Overloaded => CloseReason::Lost,
-                RefusalCode::CertificateRevoked | RefusalCode::CertificateExpired | RefusalCode::HostUnknown => {
-                    CloseReason::Revoked
-                }
-                RefusalCode::WrongFirstMessage
-                | RefusalCode::DuplicateHello
-                | RefusalCode::HelloTimeout
-                | RefusalCode::NoCommonProtocol
-                | RefusalCode::Malformed
-                | RefusalCode::TooLarge
-                | RefusalCode::WrongDirection
-                | RefusalCode::WrongChunk
-                | RefusalCode::WrongSequence
-                | RefusalCode::TooManyFaults
-                | RefusalCode::Unknown(_) => CloseReason::ProtocolFault,
-            },
-        }
-    }
-
     /// The last word of a session, however it ended.
     fn leave(&mut self) {
         self.handle_events();
@@ -544,31 +524,6 @@ impl Shell {
     }
 }
 
-/// What a host signed.
-const fn statement_of(host: HostId, session_epoch: SessionEpoch, report: &OutcomeReport) -> Outcome {
-    Outcome {
-        host,
-        session_epoch,
-        update_seq: report.update_seq,
-        component: report.component,
-        kind: report.kind,
-        wanted: report.wanted,
-        applied: report.applied,
-    }
-}
-
-/// An outcome as it is recorded: the first condition that does not hold says why.
-fn outcome_of(host: HostId, session_epoch: SessionEpoch, report: OutcomeReport) -> store::OutcomeReport {
-    let first = report.conditions.iter().find(|condition| condition.status != Holds::True);
-    store::OutcomeReport {
-        outcome: statement_of(host, session_epoch, &report),
-        reason: first.map_or(Reason::Done, |condition| condition.reason),
-        detail: Detail::new(first.map_or("", |condition| &condition.message)),
-        signature: SignatureBytes::from_bytes(report.signature),
-        conditions: report.conditions,
-    }
-}
-
 /// What a turn of the writing side did.
 enum Pushed {
     Bytes(usize),
@@ -583,23 +538,6 @@ async fn push(writer: &mut (impl AsyncWrite + Unpin), waits: &[u8]) -> std::io::
     match writer.write(waits).await? {
         0 => Err(std::io::ErrorKind::WriteZero.into()),
         count => Ok(Pushed::Bytes(count)),
-    }
-}
-
-const fn form_word(form: Form) -> &'static str {
-    match form {
-        Form::Snapshot => "snapshot",
-        Form::Delta => "delta",
-        Form::VersionOnly => "version_only",
-    }
-}
-
-const fn cause_word(cause: Cause) -> &'static str {
-    match cause {
-        Cause::Connect => "connect",
-        Cause::Newer => "newer",
-        Cause::Recovery => "recovery",
-        Cause::Resend => "resend",
     }
 }
 

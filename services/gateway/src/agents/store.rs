@@ -89,6 +89,11 @@ pub enum Admitted {
         /// The key of the host's outcomes.
         outcome_key: VerifyingKey,
     },
+    /// Two agents have its identity, and the other one has the session for so many milliseconds more.
+    Contested {
+        /// When to come back.
+        retry_after_ms: u32,
+    },
     /// No such host is enrolled.
     HostUnknown,
     /// The certificate is none of this host's.

@@ -84,7 +84,10 @@ impl Fold {
             Event::SessionOpened(e) => self.amend("sessions", e.host, session(e, time)),
             Event::SnapshotSent(e) => self.amend("observed", observed_key(e.host, e.component), snapshot(e, time)),
             // These are facts about what did not become state.
-            Event::CertificateRequested(_) | Event::EnrolmentRefused(_) | Event::ProtocolFault(_) => None,
+            Event::CertificateRequested(_)
+            | Event::EnrolmentRefused(_)
+            | Event::ProtocolFault(_)
+            | Event::SessionContested(_) => None,
         };
         Ok(refused)
     }

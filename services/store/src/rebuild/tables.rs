@@ -63,6 +63,7 @@ pub const OUTSIDE: &[(&str, &str)] = &[
     ("enrol_token_hashes", "what proves a token is in no event"),
     ("event_order", "the order of the events themselves; checked for gaps and strangers"),
     ("events", "the events themselves"),
+    ("instances", "which agents took sessions from each other, the gateways' word"),
     ("migrations", "the form of the database, not its content"),
     ("presence", "liveness every 15 seconds, the gateways' word"),
     ("pulse", "when a gateway last wrote, and the database's last absence"),

@@ -6,6 +6,7 @@
 
 mod delivery;
 mod facts;
+mod instance;
 mod open;
 mod outcome;
 mod presence;
@@ -16,6 +17,7 @@ pub use delivery::{HeldVersion, HostIdentity, HostNewest};
 pub use facts::{Fact, FactsRecorded, Seen};
 use holdfast_model::ids::HostId;
 use holdfast_model::numbers::SessionEpoch;
+pub use instance::{HOLD, Instance, TURN_WINDOW};
 pub use open::{Closing, Opened, Opening};
 pub use outcome::{OutcomeReport, Recorded, SnapshotReport};
 use sqlx::postgres::PgConnection;

@@ -1,14 +1,18 @@
 //! Sessions begin and end.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
-use holdfast_events::{Actor, AgentVersion, CloseReason, SessionClosed, SessionOpened, VerifyingKeyBytes};
+use holdfast_events::{
+    Actor, AgentVersion, CloseReason, SessionClosed, SessionContested, SessionOpened, VerifyingKeyBytes,
+};
 use holdfast_model::ids::{GatewayId, HostId};
 use holdfast_model::name::Name;
 use holdfast_model::numbers::SessionEpoch;
 use sqlx::postgres::PgConnection;
 use uuid::Uuid;
 
+use super::instance::{self, Instance, Taking, Verdict};
 use super::{Current, Lock, lock_sessions};
 use crate::error::Error;
 use crate::outbox::Outbox;
@@ -24,8 +28,8 @@ pub struct Opening {
     pub certificate_serial: Vec<u8>,
     /// What the agent says of its build.
     pub agent_version: AgentVersion,
-    /// The host's boot, as its kernel names it.
-    pub boot_id: Uuid,
+    /// The host's boot, as its kernel names it, and from where its agent came.
+    pub instance: Instance,
 }
 
 /// What came of an [`Opening`], in the order in which they were asked for.
@@ -39,6 +43,11 @@ pub enum Opened {
         session_epoch: SessionEpoch,
         /// The key with which the host signs its outcomes.
         outcome_key: VerifyingKeyBytes,
+    },
+    /// Two agents with this identity take the session from each other, and the other one has it for so much longer.
+    Contested {
+        /// When to come back.
+        retry_after: Duration,
     },
     /// The certificate is none that was issued to this host.
     UnknownCertificate,
@@ -118,6 +127,8 @@ async fn open(tx: &mut PgConnection, gateway: GatewayId, openings: &[Opening]) -
     let hosts: Vec<Uuid> = openings.iter().map(|opening| opening.host.uuid()).collect();
     let mut current = lock_sessions(tx, &hosts, Lock::Change).await?;
     let admitted = load_admitted(tx, &hosts, openings).await?;
+    let known = instance::load(tx, &hosts).await?;
+    let mut takings: BTreeMap<HostId, Taking> = BTreeMap::new();
     let mut outbox = Outbox::new(Actor::Gateway(gateway));
     let mut answers = Vec::with_capacity(openings.len());
     // The last opening of a host in one batch is the one that stays.
@@ -134,6 +145,12 @@ async fn open(tx: &mut PgConnection, gateway: GatewayId, openings: &[Opening]) -
             answers.push(Opened::UnknownCertificate);
             continue;
         }
+        // One of its own batch takes it from another of the same batch: the last one is the one that is noted.
+        let verdict = instance::judge(known.get(&host), old.is_open, opening.instance);
+        if let Verdict::Held(retry_after) = verdict {
+            answers.push(Opened::Contested { retry_after });
+            continue;
+        }
         if old.is_open {
             let reason = CloseReason::Superseded;
             outbox.push(SessionClosed { host, session_epoch: old.session_epoch, reason })?;
@@ -141,14 +158,39 @@ async fn open(tx: &mut PgConnection, gateway: GatewayId, openings: &[Opening]) -
         let epoch = old.session_epoch.next();
         let session_epoch = epoch.ok_or_else(|| Error::value("sessions.session_epoch", old.session_epoch))?;
         let agent_version = opening.agent_version.clone();
-        outbox.push(SessionOpened { host, session_epoch, gateway, agent_version, boot_id: opening.boot_id })?;
+        outbox.push(SessionOpened {
+            host,
+            session_epoch,
+            gateway,
+            agent_version,
+            boot_id: opening.instance.boot_id,
+        })?;
+        if let Verdict::Note { other, turns, contested, is_news } = verdict {
+            takings.insert(host, Taking { holder: opening.instance, other, turns, contested });
+            if let Some(other) = other.filter(|_| is_news) {
+                outbox.push(contest(host, session_epoch, opening.instance, other))?;
+            }
+        }
         current.insert(host, Current { session_epoch, is_open: true });
         last.insert(host, (session_epoch, opening));
         answers.push(Opened::Session { namespace, session_epoch, outcome_key });
     }
     write_opened(tx, gateway, &last).await?;
+    instance::note(tx, &takings).await?;
     outbox.write(tx).await?;
     Ok(answers)
+}
+
+/// Two agents live with the identity of one host.
+fn contest(host: HostId, session_epoch: SessionEpoch, one: Instance, other: Instance) -> SessionContested {
+    SessionContested {
+        host,
+        session_epoch,
+        boot_id: one.boot_id,
+        address: one.address,
+        other_boot_id: other.boot_id,
+        other_address: other.address,
+    }
 }
 
 async fn write_opened(
@@ -174,7 +216,7 @@ async fn write_opened(
     .bind(last.keys().map(|host| host.uuid()).collect::<Vec<_>>())
     .bind(epochs)
     .bind(last.values().map(|(_, opening)| opening.agent_version.as_str()).collect::<Vec<_>>())
-    .bind(last.values().map(|(_, opening)| opening.boot_id).collect::<Vec<_>>())
+    .bind(last.values().map(|(_, opening)| opening.instance.boot_id).collect::<Vec<_>>())
     .bind(gateway.uuid())
     .execute(tx)
     .await?;

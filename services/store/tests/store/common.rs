@@ -19,7 +19,7 @@ use holdfast_store::intent::{Applied, IntentChange, Prune};
 use holdfast_store::lease::{Claim, RENDERER_LEASE};
 use holdfast_store::render::{RenderCommit, SignedState};
 use holdfast_store::request::{Decided, Decision, Enrolment, IssuedCertificate};
-use holdfast_store::session::{Opened, Opening, OutcomeReport};
+use holdfast_store::session::{Instance, Opened, Opening, OutcomeReport};
 use holdfast_store::testing::TestPostgres;
 use holdfast_store::token::TokenHash;
 use time::OffsetDateTime;
@@ -174,7 +174,7 @@ pub(crate) fn mk_opening(host: HostId) -> Opening {
         host,
         certificate_serial: mk_serial(host),
         agent_version: AgentVersion::new("0.1.0"),
-        boot_id: Uuid::from_u128(4),
+        instance: Instance { boot_id: Uuid::from_u128(4), address: [10, 0, 0, 1].into() },
     }
 }
 

@@ -69,7 +69,7 @@ async fn write_sessions(fleet: Arc<Fleet>, hosts: Vec<HostId>) {
         let opened = fleet.agents.open_sessions(gateway, openings).await.expect("opens");
         let epochs = hosts.iter().zip(opened).map(|(host, opened)| match opened {
             Opened::Session { session_epoch, .. } => (*host, session_epoch),
-            Opened::UnknownHost | Opened::UnknownCertificate => panic!("enrolled"),
+            Opened::Contested { .. } | Opened::UnknownHost | Opened::UnknownCertificate => panic!("enrolled"),
         });
         let epochs: Vec<_> = epochs.collect();
         let reports = epochs.iter().map(|(host, epoch)| mk_report(*host, *epoch, 1, 1, OutcomeKind::Applied)).collect();

@@ -14,12 +14,13 @@ use holdfast_store::intent::{Applied, IntentChange};
 use holdfast_store::order::Horizon;
 use holdfast_store::rebuild::{OUTSIDE, RebuildReport, compared_tables};
 use holdfast_store::request::Decision;
-use holdfast_store::session::{Closing, SnapshotReport};
+use holdfast_store::session::{Closing, HOLD, Instance, Opened, Opening, SnapshotReport};
 use holdfast_store::token::TokenHash;
 use uuid::Uuid;
 
 use crate::common::{
-    Fleet, OPERATOR, mk_addresses, mk_certificate, mk_change, mk_enrolment, mk_name, mk_namespace, mk_report, mk_stamp,
+    Fleet, OPERATOR, mk_addresses, mk_certificate, mk_change, mk_enrolment, mk_name, mk_namespace, mk_opening,
+    mk_report, mk_stamp,
 };
 
 /// A fleet in which every kind of event has happened, and every column of every table has a value in some row.
@@ -42,6 +43,7 @@ async fn mk_lived_in() -> Fleet {
     fleet.render(6, 2, &[host]).await;
     live_session(&fleet, host).await;
     live_session(&fleet, other).await;
+    contest(&fleet, other).await;
     fleet.open(host).await;
     fleet.operators.revoke_enrol_token(OPERATOR, token).await.expect("revokes");
     let detail = Detail::new("a drill");
@@ -103,6 +105,21 @@ async fn live_session(fleet: &Fleet, host: holdfast_model::ids::HostId) {
     fleet.agents.record_faults(fleet.gateway, vec![fault]).await.expect("records");
     let closing = Closing { host, session_epoch: epoch, reason: CloseReason::Lost };
     fleet.agents.close_sessions(fleet.gateway, vec![closing]).await.expect("closes");
+}
+
+/// Two agents take the session of one host from each other in turn.
+async fn contest(fleet: &Fleet, host: holdfast_model::ids::HostId) {
+    let by = |n: u8| {
+        let instance = Instance { boot_id: Uuid::from_u128(n.into()), address: [10, 0, 1, n].into() };
+        Opening { instance, ..mk_opening(host) }
+    };
+    for n in [1, 2, 1, 2] {
+        let opened = fleet.agents.open_sessions(fleet.gateway, vec![by(n)]).await.expect("asks");
+        assert!(matches!(opened.as_slice(), [Opened::Session { .. }]), "{opened:?}");
+    }
+    let opened = fleet.agents.open_sessions(fleet.gateway, vec![by(1), by(2)]).await.expect("asks");
+    let [Opened::Contested { retry_after }, Opened::Session { .. }] = opened.as_slice() else { panic!("{opened:?}") };
+    assert!(*retry_after <= HOLD, "{retry_after:?}");
 }
 
 async fn check(fleet: &Fleet) -> RebuildReport {

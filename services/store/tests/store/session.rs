@@ -181,7 +181,7 @@ async fn two_gateways_that_open_and_record_at_once_do_not_lock_each_other_out() 
                     Opened::Session { session_epoch, .. } => {
                         mk_report(*host, session_epoch, 1, 1, OutcomeKind::Applied)
                     }
-                    Opened::UnknownHost | Opened::UnknownCertificate => panic!("enrolled"),
+                    Opened::Contested { .. } | Opened::UnknownHost | Opened::UnknownCertificate => panic!("enrolled"),
                 });
                 agents.record_outcomes(gateway, reports.collect()).await.expect("records");
             }

@@ -73,11 +73,13 @@ pub(super) struct Manner {
     pub(super) boot_id: Uuid,
     /// Every update of its policy fails, but for this version and those before it.
     pub(super) fails_above: Option<u64>,
+    /// The first update of its policy to this version fails.
+    pub(super) fails_once_at: Option<u64>,
 }
 
 impl Default for Manner {
     fn default() -> Self {
-        Self { from: [127, 0, 0, 1], boot_id: Uuid::from_u128(1), fails_above: None }
+        Self { from: [127, 0, 0, 1], boot_id: Uuid::from_u128(1), fails_above: None, fails_once_at: None }
     }
 }
 
@@ -217,6 +219,12 @@ impl Line {
         self.held.len()
     }
 
+    /// Applies the first that waits.
+    pub(super) fn release_one(&mut self) {
+        let apply = self.held.remove(0);
+        self.apply(apply);
+    }
+
     /// Applies what waits.
     pub(super) fn release(&mut self) {
         self.hold = false;
@@ -237,7 +245,9 @@ impl Line {
             }
             Content::VersionOnly => ("version", self.policy.clone()),
         };
-        let fails = is_policy && self.manner.fails_above.is_some_and(|last| apply.stamp.version.raw() > last);
+        let version = apply.stamp.version.raw();
+        let once = self.manner.fails_once_at.take_if(|at| is_policy && *at == version).is_some();
+        let fails = once || is_policy && self.manner.fails_above.is_some_and(|last| version > last);
         if is_policy {
             self.policies.push(Came { form, stamp: apply.stamp, taken: !fails });
         }

@@ -6,6 +6,7 @@
 
 mod agent;
 mod clones;
+mod outcomes;
 mod repair;
 mod replicas;
 mod stage;

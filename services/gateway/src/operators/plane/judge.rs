@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use holdfast_api::plane::{CheckState, PlaneCheck};
 use holdfast_bus::Link;
-use holdfast_store::plane::{EVENTS_LOOKED_AT, LeaseFacts, PlaneFacts, WaitingEvents};
+use holdfast_store::plane::{ContestedHost, EVENTS_LOOKED_AT, LeaseFacts, PlaneFacts, WaitingEvents};
 
 use super::{AuditHealth, AuditSeen, Look, event_place};
 
@@ -20,8 +20,8 @@ const UNNUMBERED_AGE_WATCHED: Duration = Duration::from_secs(1);
 const LAG_AGE_MAX: Duration = Duration::from_secs(30);
 /// How old it may be before somebody should look again: the renderer says each five seconds how far the stream is.
 const LAG_AGE_WATCHED: Duration = Duration::from_secs(10);
-/// A lease is renewed each ten seconds; one that was not for longer than this is overdue.
-const RENEWAL_OVERDUE: Duration = Duration::from_secs(12);
+/// A lease is renewed three times in its span; one that was not for longer than so many fifths of it is overdue.
+const RENEWAL_OVERDUE_FIFTHS: u32 = 2;
 
 const LOOK_AGAIN: &str = "look again in some seconds";
 
@@ -37,7 +37,7 @@ pub(super) fn judge(look: &Look, link: Link) -> Vec<PlaneCheck> {
     };
     let stream = event_stream(facts, link);
     let log = audit_log(audit, facts, stream.state == CheckState::Ok);
-    vec![
+    let mut checks = vec![
         well(DATABASE, "answers, and has every migration step of this build"),
         hint_bus(facts, link),
         renderer(facts),
@@ -45,7 +45,32 @@ pub(super) fn judge(look: &Look, link: Link) -> Vec<PlaneCheck> {
         stream,
         gateways(&facts.gateways, &facts.silent_gateways),
         log,
-    ]
+    ];
+    checks.extend(identities(&facts.contested));
+    checks
+}
+
+/// Whether a lease was not renewed when it should have been.
+fn is_overdue(lease: &LeaseFacts) -> bool {
+    lease.renewed_ago > lease.lasts * RENEWAL_OVERDUE_FIFTHS / 5
+}
+
+/// Hosts whose identity two agents have; nothing is said while there are none.
+fn identities(contested: &[ContestedHost]) -> Option<PlaneCheck> {
+    if contested.is_empty() {
+        return None;
+    }
+    let told = |host: &ContestedHost| {
+        let ContestedHost { namespace, name, holder, other, turned_ago } = host;
+        let (at, elsewhere, seconds) = (holder.address, other.address, turned_ago.as_secs());
+        let boots = if holder.boot_id == other.boot_id { ", under one boot" } else { "" };
+        format!("{namespace}/{name} at {at} and at {elsewhere}{boots}, the last turn {seconds} s ago")
+    };
+    let hosts: Vec<String> = contested.iter().map(told).collect();
+    let detail = format!("two agents with one identity take its session from each other: {}", hosts.join("; "));
+    let remedy = "a state folder was copied, with its keys: end the agent that is not the host, remove its state folder and enrol it under a name of \
+                  its own; each of the two has the session for a minute at least, so neither is lost";
+    Some(unwell("host identities", detail, remedy))
 }
 
 fn check(name: &str, state: CheckState, detail: impl Into<String>, remedy: Option<&str>) -> PlaneCheck {
@@ -97,7 +122,7 @@ fn renderer(facts: &PlaneFacts) -> PlaneCheck {
     };
     let seconds = lease.renewed_ago.as_secs();
     let detail = format!("{} holds the lease, renewed {seconds} s ago", lease.holder);
-    if lease.renewed_ago <= RENEWAL_OVERDUE {
+    if !is_overdue(lease) {
         return well(NAME, detail);
     }
     watch(NAME, format!("{detail}, which is overdue"), "look again in half a minute; is holdfast-renderer still there?")
@@ -173,7 +198,7 @@ fn gateways(leases: &[LeaseFacts], silent: &[LeaseFacts]) -> PlaneCheck {
         1 => format!("1 gateway for agents holds its lease, renewed {seconds} s ago"),
         n => format!("{n} gateways for agents hold their leases, the oldest renewed {seconds} s ago"),
     };
-    let overdue = leases.iter().filter(|lease| lease.renewed_ago > RENEWAL_OVERDUE).count();
+    let overdue = leases.iter().filter(|lease| is_overdue(lease)).count();
     if overdue > 0 {
         detail = format!("{detail}; {overdue} overdue");
     }

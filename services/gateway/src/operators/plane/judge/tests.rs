@@ -9,7 +9,11 @@ use super::*;
 const UP: Link = Link { connections: 1, up: true };
 
 fn mk_lease(seconds: u64) -> LeaseFacts {
-    LeaseFacts { holder: "renderer 127.0.0.1:7090 42".to_owned(), renewed_ago: Duration::from_secs(seconds) }
+    LeaseFacts {
+        holder: "renderer 127.0.0.1:7090 42".to_owned(),
+        renewed_ago: Duration::from_secs(seconds),
+        lasts: Duration::from_secs(30),
+    }
 }
 
 /// A plane in which all is well.
@@ -25,6 +29,7 @@ fn mk_plane() -> Plane {
         bus: BusReport { hint_fault: None, event_fault: None, relayed: Some(last_event) },
         gateways: vec![mk_lease(3), mk_lease(12)],
         silent_gateways: vec![],
+        contested: vec![],
         last_event,
         unnumbered: WaitingEvents::default(),
         unrelayed: Some(WaitingEvents::default()),
@@ -163,4 +168,29 @@ fn a_gateway_that_ended_without_a_word_is_to_be_watched_while_others_hold_their_
     assert!(one.contains("1 gateway for agents holds") && one.ends_with("ended without a word 5 min ago"), "{one}");
     let two = told(&[mk_lease(301), mk_lease(61)]);
     assert!(two.ends_with("2 gateways for agents ended without a word, the last 1 min ago"), "{two}");
+}
+
+#[test]
+fn a_host_with_two_agents_is_told_with_both_addresses_and_nothing_is_said_without_one() {
+    use holdfast_store::session::Instance;
+    use uuid::Uuid;
+    let mk_instance = |n: u8| Instance { boot_id: Uuid::from_u128(n.into()), address: [10, 0, 0, n].into() };
+    let host = ContestedHost {
+        namespace: "booking".parse().unwrap(),
+        name: "db-1".parse().unwrap(),
+        holder: mk_instance(7),
+        other: mk_instance(8),
+        turned_ago: Duration::from_secs(5),
+    };
+    shows(|plane, _| plane.facts.contested = vec![host.clone()], &["host identities"], &[]);
+    let told = identities(&[host]).unwrap().detail.unwrap();
+    assert!(told.contains("booking/db-1 at 10.0.0.7 and at 10.0.0.8, the last turn 5 s ago"), "{told}");
+    assert_eq!(identities(&[]), None);
+}
+
+#[test]
+fn a_lease_of_another_span_is_overdue_by_its_own() {
+    let lease = |renewed, lasts| LeaseFacts { lasts: Duration::from_secs(lasts), ..mk_lease(renewed) };
+    assert!(!is_overdue(&lease(12, 30)) && is_overdue(&lease(13, 30)));
+    assert!(!is_overdue(&lease(23, 60)) && is_overdue(&lease(2, 3)));
 }

@@ -1,0 +1,86 @@
+//! What a session saw, in the words of events and metrics.
+
+use holdfast_events::{CloseReason, Detail, SignatureBytes};
+use holdfast_model::condition::{Holds, Reason};
+use holdfast_model::ids::HostId;
+use holdfast_model::numbers::SessionEpoch;
+use holdfast_model::statement::Outcome;
+use holdfast_session::gateway::{Cause, CloseCause, Form};
+use holdfast_store::session as store;
+use holdfast_wire::code::RefusalCode;
+use holdfast_wire::message::OutcomeReport;
+
+/// Why a session ended, for those who read events.
+pub(super) const fn reason_of(cause: CloseCause, drained: bool) -> CloseReason {
+    match cause {
+        CloseCause::Theirs(_) => CloseReason::AgentLeft,
+        CloseCause::Lost if drained => CloseReason::Drained,
+        CloseCause::Lost => CloseReason::Lost,
+        CloseCause::Ours(code) => match code {
+            RefusalCode::Superseded => CloseReason::Superseded,
+            RefusalCode::Draining => CloseReason::GatewayStopped,
+            RefusalCode::LivenessLost
+            | RefusalCode::AuthorityAway
+            | RefusalCode::WrongAuthority
+            | RefusalCode::Overloaded => CloseReason::Lost,
+            RefusalCode::CertificateRevoked | RefusalCode::CertificateExpired | RefusalCode::HostUnknown => {
+                CloseReason::Revoked
+            }
+            RefusalCode::WrongFirstMessage
+            | RefusalCode::DuplicateHello
+            | RefusalCode::HelloTimeout
+            | RefusalCode::NoCommonProtocol
+            | RefusalCode::Malformed
+            | RefusalCode::TooLarge
+            | RefusalCode::WrongDirection
+            | RefusalCode::WrongChunk
+            | RefusalCode::WrongSequence
+            | RefusalCode::TooManyFaults
+            | RefusalCode::Unknown(_) => CloseReason::ProtocolFault,
+        },
+    }
+}
+
+/// What a host signed.
+pub(super) const fn statement_of(host: HostId, session_epoch: SessionEpoch, report: &OutcomeReport) -> Outcome {
+    Outcome {
+        host,
+        session_epoch,
+        update_seq: report.update_seq,
+        component: report.component,
+        kind: report.kind,
+        wanted: report.wanted,
+        applied: report.applied,
+    }
+}
+
+/// An outcome as it is recorded: the first condition that does not hold says why.
+pub(super) fn outcome_of(host: HostId, session_epoch: SessionEpoch, report: OutcomeReport) -> store::OutcomeReport {
+    let first = report.conditions.iter().find(|condition| condition.status != Holds::True);
+    store::OutcomeReport {
+        outcome: statement_of(host, session_epoch, &report),
+        reason: first.map_or(Reason::Done, |condition| condition.reason),
+        detail: Detail::new(first.map_or("", |condition| &condition.message)),
+        signature: SignatureBytes::from_bytes(report.signature),
+        conditions: report.conditions,
+    }
+}
+
+/// How an update is written.
+pub(super) const fn form_word(form: Form) -> &'static str {
+    match form {
+        Form::Snapshot => "snapshot",
+        Form::Delta => "delta",
+        Form::VersionOnly => "version_only",
+    }
+}
+
+/// Why an update is written.
+pub(super) const fn cause_word(cause: Cause) -> &'static str {
+    match cause {
+        Cause::Connect => "connect",
+        Cause::Newer => "newer",
+        Cause::Recovery => "recovery",
+        Cause::Resend => "resend",
+    }
+}
