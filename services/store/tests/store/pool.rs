@@ -1,5 +1,6 @@
 //! Connections: what a cancelled caller, a dead server and a silent server leave behind.
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use holdfast_identity::{Ca, ServerRole};
@@ -49,6 +50,65 @@ async fn connections_that_the_server_ended_are_replaced_unseen() {
         fleet.server.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename LIKE 'holdfast%'");
         fleet.put(vec![mk_namespace("a", "x")]).await;
     }
+}
+
+#[tokio::test]
+async fn a_disk_without_room_refuses_changes_whole_and_takes_them_once_there_is_room() {
+    let disk = SmallDisk::mount();
+    let fleet = Fleet::start().await;
+    fleet.server.sql(&format!("CREATE TABLESPACE small LOCATION '{}'", disk.folder.path().display()));
+    fleet.server.sql("ALTER TABLE events SET TABLESPACE small");
+    fleet.put(vec![mk_namespace("a", "x")]).await;
+    let ballast = disk.fill();
+    let change = |n: u32| mk_change((0..40).map(|m| mk_namespace(&format!("n{n}-{m}"), "x")).collect());
+    let mut taken = 0;
+    let error = loop {
+        match fleet.operators.apply_intent(change(taken)).await {
+            Ok(_) => taken += 1,
+            Err(error) => break error,
+        }
+        assert!(taken < 100, "there is room without end");
+    };
+    assert!(matches!(error, Error::Exhausted { .. }) && matches!(error.retry(), Retry::After(_)), "{error:?}");
+    let (revision, intent) = fleet.operators.load_intent(None).await.expect("what is there can be read");
+    assert_eq!(revision.raw(), u64::from(taken) + 1, "nothing of what was refused is there");
+    assert_eq!(intent.objects.len(), usize::try_from(taken).expect("few") * 40 + 1);
+    std::fs::remove_file(&ballast).expect("it is ours");
+    fleet.operators.apply_intent(change(taken)).await.expect("takes it without anybody's help");
+}
+
+/// A file system of 4 MiB that belongs to the server's user; gone with the value, which must outlive the server.
+struct SmallDisk {
+    folder: tempfile::TempDir,
+}
+
+impl SmallDisk {
+    fn mount() -> Self {
+        let folder = tempfile::Builder::new().prefix("holdfast-disk-").tempdir().expect("a folder");
+        run("mount", &["-t", "tmpfs", "-o", "size=4m,mode=0700", "none", &folder.path().display().to_string()]);
+        run("chown", &["postgres", &folder.path().display().to_string()]);
+        Self { folder }
+    }
+
+    /// Takes all the room that is left.
+    fn fill(&self) -> PathBuf {
+        use std::io::Write as _;
+        let ballast = self.folder.path().join("ballast");
+        let mut file = std::fs::File::create(&ballast).expect("the disk is ours");
+        while file.write_all(&[0; 4_096]).is_ok() {}
+        ballast
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        run("umount", &[&self.folder.path().display().to_string()]);
+    }
+}
+
+fn run(program: &str, arguments: &[&str]) {
+    let output = std::process::Command::new(program).args(arguments).output().expect("it runs");
+    assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
 #[tokio::test]
