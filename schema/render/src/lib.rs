@@ -5,9 +5,12 @@
 //! - Rules and sets keep their keys while only peers change, so that such a change is an edit of set members and nothing else.
 //! - Hosts of one role (same governing policies, mode and relevant ports) have one body.
 //!
-//! It does not judge what was authored (`holdfast-documents` refuses), number versions or store anything (`holdfast-renderer`).
+//! - [`fleet`] decides when which host is rendered and numbers what is new; [`tenure`] how long its holder may act.
+//!
+//! It does not judge what was authored (`holdfast-documents` refuses) or store anything (`holdfast-renderer`).
 
 mod compile;
+pub mod fleet;
 mod index;
 mod keys;
 pub mod lint;
@@ -16,6 +19,7 @@ mod mutant;
 mod render;
 mod resolve;
 mod services;
+pub mod tenure;
 
 pub use index::{Affected, Edit, Index};
 pub use mutant::Mutant;

@@ -134,6 +134,13 @@ pub(crate) const TREES: &[TreeRule] = &[
             allowed: &["holdfast-api", "holdfast-identity", "holdfast-model"],
         },
     },
+    TreeRule {
+        number: "A16",
+        demand: Demand::OursReachedOnly {
+            who: Who::Crate("holdfast-sim"),
+            allowed: &["holdfast-events", "holdfast-model", "holdfast-render", "holdfast-session", "holdfast-wire"],
+        },
+    },
 ];
 
 /// Rules about words.

@@ -5,6 +5,9 @@ use std::time::Duration;
 
 use holdfast_model::condition::{Condition, Reason, bounded};
 use holdfast_model::desired::{Component, Desired, Stamp};
+use holdfast_model::mutant::Faults;
+#[cfg(feature = "mutants")]
+use holdfast_model::mutant::Mutant;
 use holdfast_model::numbers::{SessionEpoch, UpdateSeq};
 use holdfast_model::statement::{Authority, Outcome, OutcomeKind, desired_bytes, outcome_bytes};
 use holdfast_wire::code::{DirectiveCode, FaultCode, RefusalCode};
@@ -35,6 +38,7 @@ pub struct Session<K> {
     seed: u64,
     phase: Phase,
     events: VecDeque<Event>,
+    faults: Faults,
 }
 
 #[derive(Debug)]
@@ -68,9 +72,19 @@ struct Open {
 impl<K: Keys> Session<K> {
     /// A session whose connection was just authenticated.
     #[must_use]
-    pub const fn new(config: Config, keys: K, seed: u64, now: Instant) -> Self {
-        let until = Instant::from_millis(now.as_millis().saturating_add(HELLO_TIMEOUT.as_secs() * 1000));
-        Self { config, keys, seed, phase: Phase::AwaitAck { until, is_hello_due: true }, events: VecDeque::new() }
+    pub fn new(mut config: Config, keys: K, seed: u64, now: Instant) -> Self {
+        // A shell may have them as they were put into force, the wire wants one order.
+        config.hello.applied.sort_unstable_by_key(|(component, _)| *component);
+        let until = now.plus(HELLO_TIMEOUT);
+        let phase = Phase::AwaitAck { until, is_hello_due: true };
+        Self { config, keys, seed, phase, events: VecDeque::new(), faults: Faults::default() }
+    }
+
+    /// The same on an agent with one seeded fault.
+    #[cfg(feature = "mutants")]
+    #[must_use]
+    pub fn with_mutant(self, mutant: Mutant) -> Self {
+        Self { faults: Faults::seeded(mutant), ..self }
     }
 
     /// The largest frame that the gateway may send.
@@ -144,7 +158,7 @@ impl<K: Keys> Session<K> {
             body_bytes_max: usize::try_from(ack.limits.body_bytes_max).unwrap_or(usize::MAX),
             last_seq: UpdateSeq::ZERO,
             assembly: None,
-            updates: Updates::new(ack.limits, applied),
+            updates: Updates::new(ack.limits, applied, self.faults),
             outcomes: VecDeque::new(),
             inventory_said: self.config.hello.inventory.clone(),
             inventory_due: None,

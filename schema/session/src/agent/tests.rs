@@ -36,6 +36,20 @@ fn a01_hello_is_the_first_message_and_comes_once() {
 }
 
 #[test]
+fn hello_names_what_is_in_force_in_one_order_whatever_order_it_came_in() {
+    // A session that was cut behind its second component put that one last.
+    let mut agent = Agent::new(vec![
+        (Component::Workloads, mk_stamp(1)),
+        (Component::Settings, mk_stamp(2)),
+        (POLICY, mk_stamp(5)),
+    ]);
+    let written = agent.written();
+    let [Message::Hello(hello)] = written.as_slice() else { panic!("{written:?}") };
+    let named: Vec<Component> = hello.applied.iter().map(|(component, _)| *component).collect();
+    assert_eq!(named, [POLICY, Component::Settings, Component::Workloads]);
+}
+
+#[test]
 fn a02_a_gateway_that_does_not_answer_hello_is_left_after_30_s() {
     let mut agent = Agent::new(vec![]);
     agent.written();

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use holdfast_model::condition::{Condition, ConditionType, Holds, Reason};
 use holdfast_model::desired::{Component, Stamp};
+use holdfast_model::mutant::{Faults, Mutant};
 use holdfast_model::numbers::UpdateSeq;
 use holdfast_model::statement::OutcomeKind;
 use holdfast_wire::message::{SessionLimits, Update};
@@ -41,10 +42,11 @@ pub(super) struct Updates {
     unanswered: usize,
     updates_max: usize,
     bytes_max: usize,
+    faults: Faults,
 }
 
 impl Updates {
-    pub(super) fn new(limits: SessionLimits, applied: &[(Component, Stamp)]) -> Self {
+    pub(super) fn new(limits: SessionLimits, applied: &[(Component, Stamp)], faults: Faults) -> Self {
         let held = |component| applied.iter().find(|(of, _)| *of == component).map(|(_, stamp)| *stamp);
         Self {
             queue: VecDeque::new(),
@@ -54,6 +56,7 @@ impl Updates {
             unanswered: 0,
             updates_max: usize::from(limits.updates_in_flight_max),
             bytes_max: usize::try_from(limits.bytes_in_flight_max).unwrap_or(usize::MAX),
+            faults,
         }
     }
 
@@ -116,7 +119,8 @@ impl Updates {
                 if component != Component::Policy {
                     return Some(Reason::Malformed);
                 }
-                (known.base != Some(*base)).then_some(Reason::WrongBase)
+                let is_wrong = known.base != Some(*base) && !self.faults.has(Mutant::WrongBaseAccepted);
+                is_wrong.then_some(Reason::WrongBase)
             }
             Content::VersionOnly => {
                 let same = known.base.is_some_and(|base| base.digest == stamp.digest);

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use holdfast_model::desired::{Component, Stamp};
+use holdfast_model::mutant::{Faults, Mutant};
 use holdfast_model::numbers::UpdateSeq;
 use holdfast_wire::message::SessionLimits;
 
@@ -22,22 +23,25 @@ pub(super) struct Flight {
     bytes: usize,
     updates_max: usize,
     bytes_max: usize,
+    faults: Faults,
 }
 
 impl Flight {
-    pub(super) fn new(limits: SessionLimits) -> Self {
+    pub(super) fn new(limits: SessionLimits, faults: Faults) -> Self {
         Self {
             updates: VecDeque::new(),
             bytes: 0,
             updates_max: usize::from(limits.updates_in_flight_max),
             bytes_max: usize::try_from(limits.bytes_in_flight_max).unwrap_or(usize::MAX),
+            faults,
         }
     }
 
     /// Whether an update of so many bytes may be written now. One alone always may: its size has a cap of its own.
     pub(super) fn has_room(&self, bytes: usize) -> bool {
         let fits = self.bytes.checked_add(bytes).is_some_and(|sum| sum <= self.bytes_max);
-        self.updates.len() < self.updates_max && (fits || self.updates.is_empty())
+        (self.updates.len() < self.updates_max && (fits || self.updates.is_empty()))
+            || self.faults.has(Mutant::WindowIgnored)
     }
 
     pub(super) fn put(&mut self, update: InFlight) {

@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use holdfast_model::desired::Component;
+use holdfast_model::mutant::Faults;
 use holdfast_model::numbers::UpdateSeq;
 use holdfast_wire::error::EncodeError;
 use holdfast_wire::limits::CHUNK_BYTES_MAX;
@@ -60,11 +61,18 @@ pub(super) const fn index(component: Component) -> usize {
 
 impl Open {
     /// A session that begins: it owes the answer to Hello and a snapshot of every component.
-    pub(super) fn new(config: &Config, protocol: Protocol, ack: HelloAck, seed: u64, now: Instant) -> Self {
+    pub(super) fn new(
+        config: &Config,
+        protocol: Protocol,
+        ack: HelloAck,
+        seed: u64,
+        faults: Faults,
+        now: Instant,
+    ) -> Self {
         let mut tick = 0;
         let slots = Component::ALL.map(|component| {
             tick += 1;
-            Slot::new(component, tick, now)
+            Slot::new(component, tick, faults, now)
         });
         Self {
             protocol,
@@ -78,7 +86,7 @@ impl Open {
             drain_until: None,
             slots,
             tick,
-            flight: Flight::new(config.limits),
+            flight: Flight::new(config.limits, faults),
             last_seq: UpdateSeq::ZERO,
             chunking: None,
             body_bytes_max: usize::try_from(config.limits.body_bytes_max).unwrap_or(usize::MAX),

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use holdfast_model::desired::Component;
+use holdfast_model::mutant::{Faults, Mutant};
 use holdfast_model::numbers::{UpdateSeq, Version};
 use holdfast_model::statement::OutcomeKind;
 use holdfast_wire::code::{DirectiveCode, FaultCode, RefusalCode};
@@ -27,6 +28,7 @@ pub struct Session {
     seed: u64,
     phase: Phase,
     events: VecDeque<Event>,
+    faults: Faults,
 }
 
 #[derive(Debug)]
@@ -42,7 +44,15 @@ impl Session {
     #[must_use]
     pub fn new(config: Config, seed: u64, now: Instant) -> Self {
         let until = now.plus(config.hello_timeout);
-        Self { config, seed, phase: Phase::AwaitHello { until }, events: VecDeque::new() }
+        let phase = Phase::AwaitHello { until };
+        Self { config, seed, phase, events: VecDeque::new(), faults: Faults::default() }
+    }
+
+    /// The same on a gateway with one seeded fault.
+    #[cfg(feature = "mutants")]
+    #[must_use]
+    pub fn with_mutant(self, mutant: Mutant) -> Self {
+        Self { faults: Faults::seeded(mutant), ..self }
     }
 
     /// The largest frame that the agent may send now.
@@ -155,6 +165,9 @@ impl Session {
         let kind = Kind::Outcome.number();
         let update_seq = report.update_seq;
         let Some(update) = open.flight.find(update_seq) else {
+            if self.faults.has(Mutant::UnsentAckAccepted) {
+                return self.events.push_back(Event::Outcome(Box::new(report)));
+            }
             return self.report_fault(FaultCode::OutcomeUnmatched, kind, Some(update_seq));
         };
         if (report.component, report.wanted) != (update.component, update.stamp) {
@@ -209,7 +222,7 @@ impl Session {
             limits: self.config.limits,
             gateways: self.config.gateways.clone(),
         };
-        self.phase = Phase::Open(Box::new(Open::new(&self.config, protocol, ack, self.seed, now)));
+        self.phase = Phase::Open(Box::new(Open::new(&self.config, protocol, ack, self.seed, self.faults, now)));
     }
 
     /// Ends the session with a word to the agent: a bad Hello, a newer session, a frame that cannot be read, an overload.

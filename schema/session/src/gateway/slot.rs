@@ -1,6 +1,7 @@
 //! The one slot of a component: a mark, the tip, at most one staged answer, and what is owed after a failure.
 
 use holdfast_model::desired::{Component, Stamp};
+use holdfast_model::mutant::{Faults, Mutant};
 use holdfast_model::numbers::{UpdateSeq, Version};
 use holdfast_model::statement::OutcomeKind;
 use holdfast_wire::limits::DELTA_BYTES_MAX;
@@ -58,11 +59,12 @@ pub(super) struct Slot {
     tip_is_base: bool,
     last_snapshot: Option<(UpdateSeq, Version)>,
     recovery: Recovery,
+    faults: Faults,
 }
 
 impl Slot {
     /// The slot of a session that begins: it owes a snapshot.
-    pub(super) const fn new(component: Component, tick: u64, now: Instant) -> Self {
+    pub(super) const fn new(component: Component, tick: u64, faults: Faults, now: Instant) -> Self {
         Self {
             component,
             marked: Some(tick),
@@ -75,6 +77,7 @@ impl Slot {
             tip_is_base: false,
             last_snapshot: None,
             recovery: Recovery::None,
+            faults,
         }
     }
 
@@ -195,7 +198,10 @@ impl Slot {
     /// Takes the staged answer as written under a sequence, with the base of its delta and why it is sent.
     pub(super) fn write(&mut self, update_seq: UpdateSeq, form: Form) -> Option<(Staged, Option<Stamp>, Cause)> {
         let staged = self.staged.take()?;
-        let base = self.tip.replace(staged.stamp);
+        let base = self.tip;
+        if base.is_none() || !self.faults.has(Mutant::TipNotAdvanced) {
+            self.tip = Some(staged.stamp);
+        }
         let cause = self.owed_snapshot.take().unwrap_or(Cause::Newer);
         match form {
             Form::Snapshot => {
@@ -230,6 +236,11 @@ impl Slot {
         match self.recovery {
             Recovery::None => self.owe_recovery(update, tick),
             Recovery::Owed => {}
+            Recovery::Sent { update_seq, .. }
+                if update.update_seq == update_seq && self.faults.has(Mutant::RecoveryLoops) =>
+            {
+                self.owe_recovery(update, tick);
+            }
             Recovery::Sent { update_seq, version: tried } if update.update_seq == update_seq => {
                 self.recovery = Recovery::Spent { update_seq, version: tried };
                 self.tip_is_base = false;

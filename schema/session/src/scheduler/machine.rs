@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use holdfast_model::desired::Component;
 use holdfast_model::ids::{HostId, ObjectId};
+use holdfast_model::mutant::{Faults, Mutant};
 use holdfast_model::name::Name;
 use holdfast_model::numbers::{SessionEpoch, Version};
 
@@ -35,6 +36,7 @@ pub struct Scheduler {
     /// What is under way, by when it is given up.
     deadlines: BTreeSet<(Instant, SlotId)>,
     pub(super) counts: Counts,
+    faults: Faults,
 }
 
 /// A session that is held here.
@@ -62,7 +64,15 @@ impl Scheduler {
             delayed: BTreeSet::new(),
             deadlines: BTreeSet::new(),
             counts: Counts::default(),
+            faults: Faults::default(),
         }
+    }
+
+    /// The same with one seeded fault.
+    #[cfg(feature = "mutants")]
+    #[must_use]
+    pub fn with_mutant(self, mutant: Mutant) -> Self {
+        Self { faults: Faults::seeded(mutant), ..self }
     }
 
     /// A session begins and an older one of its host ends; false if it is not the newest of its host. It asks for its first states by itself.
@@ -84,7 +94,8 @@ impl Scheduler {
 
     /// A session is over. One that is not held any more changes nothing.
     pub fn handle_released(&mut self, host: HostId, session_epoch: SessionEpoch) {
-        if self.held.get(&host).is_none_or(|held| held.session_epoch != session_epoch) {
+        let is_other = self.held.get(&host).is_none_or(|held| held.session_epoch != session_epoch);
+        if is_other && !self.faults.has(Mutant::LateCleanupUnfenced) {
             return;
         }
         let Some(held) = self.held.remove(&host) else { return };
@@ -212,7 +223,7 @@ impl Scheduler {
         if matches!(happening, Happening::Built | Happening::Unchanged | Happening::Refused) {
             slot.backoff = None;
         }
-        let Some(again) = build.again else { return };
+        let Some(again) = build.again.filter(|_| !self.faults.has(Mutant::MarkDropped)) else { return };
         let is_taken = |version| slot.taken.is_some_and(|taken| version <= taken);
         if matches!(again.news, News::Newer(version) if is_taken(version)) && !again.asked {
             self.counts.add(again.lane, Happening::Superseded);

@@ -20,11 +20,13 @@ mod machine;
 mod marks;
 mod queues;
 mod slot;
+mod turns;
 
 pub use capacity::{Capacity, CapacityError};
 pub use counts::{Count, Happening};
 pub use event::{Asker, Ended, Lane, News, PerLane, Reach, Scope, Start, Ticket};
 pub use machine::Scheduler;
+pub use turns::{Asked, Turns};
 
 #[cfg(test)]
 mod tests;

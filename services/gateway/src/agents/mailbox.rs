@@ -61,6 +61,6 @@ impl Mailbox {
 }
 
 /// Where a component stands in the arrays.
-pub(super) fn place_of(component: Component) -> Option<usize> {
+fn place_of(component: Component) -> Option<usize> {
     Component::ALL.iter().position(|one| *one == component)
 }

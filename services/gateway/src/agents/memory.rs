@@ -246,7 +246,7 @@ impl AgentsStore for Memory {
                 recorded.requests += usize::from(matches!(fact.seen, Seen::Addresses(_)));
                 kept.facts.push(fact);
             } else {
-                recorded.stale.push(fact.host);
+                recorded.stale.push((fact.host, fact.session_epoch));
             }
         }
         Ok(recorded)

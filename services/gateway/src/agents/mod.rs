@@ -29,7 +29,6 @@ mod renewals;
 mod session;
 mod start;
 pub mod store;
-mod turns;
 mod words;
 
 #[cfg(test)]

@@ -185,10 +185,13 @@ impl Registry {
         });
     }
 
-    /// Ends the sessions of hosts that have a newer one elsewhere.
-    pub(super) fn supersede(&self, hosts: &[HostId]) {
+    /// Ends sessions whose host has a newer one. A newer one that is held here stays: what an older one said late is nothing against it.
+    pub(super) fn supersede(&self, stale: &[(HostId, SessionEpoch)]) {
         let sessions = self.sessions();
-        for held in hosts.iter().filter_map(|host| sessions.held.get(host)) {
+        let held = |(host, epoch): &(HostId, SessionEpoch)| {
+            sessions.held.get(host).filter(|held| held.session_epoch == *epoch)
+        };
+        for held in stale.iter().filter_map(held) {
             held.mailbox.put(|mail| mail.close = Some(RefusalCode::Superseded));
         }
     }
@@ -284,6 +287,18 @@ mod tests {
         // The same once more, and what it has already, is no work for anybody.
         registry.compare(&[newest(hosts[0], 5)]);
         assert!(boxes[0].take().starts.iter().all(Option::is_none));
+    }
+
+    #[test]
+    fn what_an_older_session_said_late_does_not_end_the_newer_one_of_its_host() {
+        let registry = Registry::new(Clock::start(), 1);
+        let (host, mailbox) = (HostId::new(Uuid::from_u128(1)), Arc::new(Mailbox::default()));
+        let epoch = SessionEpoch::from_raw;
+        assert!(registry.insert(host, Name::default_namespace(), epoch(2), Arc::clone(&mailbox)));
+        registry.supersede(&[(host, epoch(1))]);
+        assert_eq!(mailbox.take().close, None);
+        registry.supersede(&[(host, epoch(2))]);
+        assert_eq!(mailbox.take().close, Some(RefusalCode::Superseded), "its successor is elsewhere");
     }
 
     #[test]

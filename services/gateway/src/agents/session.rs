@@ -22,7 +22,7 @@ use holdfast_model::numbers::{AuthorityEpoch, SessionEpoch, UpdateSeq};
 use holdfast_model::statement::{Authority, outcome_bytes};
 use holdfast_runtime::fail_point;
 use holdfast_session::gateway::{Admission, Answer, Event, FaultOrigin, Form, Session, Want};
-use holdfast_session::scheduler::{Ended, Lane, News, Start, Ticket};
+use holdfast_session::scheduler::{Asked, Ended, Lane, News, Start, Ticket, Turns};
 use holdfast_store::session::{self as store, Fact, Seen};
 use holdfast_wire::code::{DirectiveCode, FaultCode, RefusalCode};
 use holdfast_wire::decode_as;
@@ -38,7 +38,6 @@ use super::limits::{AUTHORITY_AWAY_RETRY_MS, IDLE_BUFFER_BYTES, READ_BYTES, SHOR
 use super::mailbox::Mailbox;
 use super::reader::Read;
 use super::store::Admitted;
-use super::turns::{Asked, Turns};
 use super::words::{cause_word, form_word, outcome_of, reason_of, statement_of};
 
 /// What an agent is told while another one with its identity has the session.

@@ -19,6 +19,7 @@ use holdfast_events::Actor;
 use holdfast_identity::{Ca, SigningKey};
 use holdfast_model::numbers::{AuthorityEpoch, EventSeq, LeaseTerm, Revision};
 use holdfast_model::statement::Authority;
+use holdfast_render::tenure::{Millis, Tenure};
 use holdfast_store::Store;
 use holdfast_store::lease::{Claim, LEASE_TTL, RENDERER_LEASE};
 pub use report::{BusSeen, look_at_bus};
@@ -26,10 +27,6 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// The lease is renewed this often (DESIGN §12).
-const RENEW_EVERY: Duration = Duration::from_secs(10);
-/// The leader stops this long before its lease could have ended (DESIGN §12).
-const STOP_BEFORE: Duration = Duration::from_secs(5);
 /// Behind every hint: how long a lost one can go unnoticed.
 const BACKSTOP: Duration = Duration::from_secs(30);
 /// The wait after a failure that may pass.
@@ -125,12 +122,13 @@ pub enum TermEnd {
 /// Leads whenever the lease is free, until asked to stop; then it gives the lease up, so that a successor need not wait for its end.
 pub async fn run(means: Means, stop: CancellationToken) {
     while !stop.is_cancelled() {
+        let clock = Clock(Instant::now());
         match means.store.acquire_lease(Actor::Renderer, RENDERER_LEASE, &means.holder).await {
             Ok(Claim::Acquired(term)) => {
                 tracing::info!(%term, "leading");
                 metrics::gauge!("holdfast_renderer_leading").set(1.0);
                 means.wakes.forget();
-                let end = stop.run_until_cancelled(Box::pin(lead(&means, term))).await;
+                let end = stop.run_until_cancelled(Box::pin(lead(&means, term, clock))).await;
                 means.wakes.forget();
                 metrics::gauge!("holdfast_renderer_leading").set(0.0);
                 match end {
@@ -164,8 +162,8 @@ async fn give_up(means: &Means, term: LeaseTerm) {
     }
 }
 
-/// One term, from its lease to its end.
-async fn lead(means: &Means, term: LeaseTerm) -> TermEnd {
+/// One term, from its lease to its end; the clock began before the lease was asked for.
+async fn lead(means: &Means, term: LeaseTerm, clock: Clock) -> TermEnd {
     let authority = match means.store.load_authority().await {
         Ok(authority) if authority.id == means.ca.authority() => authority,
         Ok(_) => return TermEnd::ForeignAuthority,
@@ -174,7 +172,7 @@ async fn lead(means: &Means, term: LeaseTerm) -> TermEnd {
     means.wakes.all();
     // Dropping the others is safe: each transaction runs to its end in a task of its own.
     tokio::select! {
-        end = keep_lease(means, term) => end,
+        end = keep_lease(means, term, clock) => end,
         end = decide::run(means, term) => end,
         end = render::run(means, term, authority) => end,
         end = relay::run(means, term, authority) => end,
@@ -183,22 +181,22 @@ async fn lead(means: &Means, term: LeaseTerm) -> TermEnd {
     }
 }
 
-async fn keep_lease(means: &Means, term: LeaseTerm) -> TermEnd {
-    let mut good_until = Instant::now() + (LEASE_TTL - STOP_BEFORE);
+async fn keep_lease(means: &Means, term: LeaseTerm, clock: Clock) -> TermEnd {
+    let mut tenure = Tenure::new(0, Millis::try_from(LEASE_TTL.as_millis()).unwrap_or(Millis::MAX));
     loop {
-        let asked = Instant::now();
-        tokio::time::sleep(RENEW_EVERY.min(good_until.saturating_duration_since(asked))).await;
-        let asked = Instant::now();
+        tokio::time::sleep_until(clock.at(tenure.poll_timeout().0)).await;
+        let asked = clock.now();
+        if tenure.is_over(asked) {
+            return TermEnd::Lapsed;
+        }
+        let good_until = clock.at(tenure.good_until());
         let renewed = tokio::time::timeout_at(good_until, means.store.renew_lease(RENDERER_LEASE, term)).await;
         match renewed {
-            Ok(Ok(true)) => good_until = asked + (LEASE_TTL - STOP_BEFORE),
+            Ok(Ok(true)) => tenure.handle_renewed(asked),
             Ok(Ok(false)) | Err(_) => return TermEnd::Lapsed,
             Ok(Err(error)) => {
                 tracing::warn!(error = %holdfast_runtime::Chain(&error), "the lease was not renewed");
-                tokio::time::sleep(RETRY.min(good_until.saturating_duration_since(Instant::now()))).await;
-                if Instant::now() >= good_until {
-                    return TermEnd::Lapsed;
-                }
+                tenure.handle_failed(clock.at_millis(Instant::now() + RETRY));
             }
         }
     }
@@ -239,4 +237,22 @@ async fn hint(bus: &Bus, hint: holdfast_events::Hint) {
 /// An authority in words of the statements that are signed.
 fn words(authority: Authority) -> String {
     format!("{}/{}", authority.id, authority.epoch)
+}
+
+/// The caller's monotonic clock in the machines' milliseconds.
+#[derive(Clone, Copy)]
+struct Clock(Instant);
+
+impl Clock {
+    fn now(self) -> Millis {
+        self.at_millis(Instant::now())
+    }
+
+    fn at(self, millis: Millis) -> Instant {
+        self.0 + Duration::from_millis(millis)
+    }
+
+    fn at_millis(self, at: Instant) -> Millis {
+        Millis::try_from(at.saturating_duration_since(self.0).as_millis()).unwrap_or(Millis::MAX)
+    }
 }

@@ -1,18 +1,16 @@
 //! Renders what changed and commits it, one transaction a render.
 
-use std::time::Duration;
-
 use holdfast_events::{Hint, SignatureBytes};
 use holdfast_model::numbers::LeaseTerm;
 use holdfast_model::statement::{Authority, desired_bytes};
 use holdfast_render::Edit;
+use holdfast_render::fleet::{Fleet, Planned};
 use holdfast_runtime::fail_point;
 use holdfast_store::intent::{Changes, HostChange, ObjectChange};
 use holdfast_store::render::{RenderCommit, SignedState};
 use tokio::time::Instant;
 
-use super::{Means, TermEnd, hint, passes, wait, words};
-use crate::core::{Fleet, Millis, Planned};
+use super::{Clock, Means, TermEnd, hint, passes, wait, words};
 
 pub(super) async fn run(means: &Means, term: LeaseTerm, authority: Authority) -> TermEnd {
     let clock = Clock(Instant::now());
@@ -143,18 +141,4 @@ fn edits_of(changes: Changes) -> Vec<Edit> {
         None => Edit::DeleteObject(key),
     });
     hosts.chain(objects).collect()
-}
-
-/// The caller's monotonic clock in the machine's milliseconds.
-#[derive(Clone, Copy)]
-struct Clock(Instant);
-
-impl Clock {
-    fn now(self) -> Millis {
-        Millis::try_from(self.0.elapsed().as_millis()).unwrap_or(Millis::MAX)
-    }
-
-    fn at(self, millis: Millis) -> Instant {
-        self.0 + Duration::from_millis(millis)
-    }
 }

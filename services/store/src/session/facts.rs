@@ -70,8 +70,8 @@ pub enum Seen {
 /// What came of facts.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct FactsRecorded {
-    /// Hosts whose session is not the one that the facts name: what those said was left out.
-    pub stale: Vec<HostId>,
+    /// Sessions that are no longer their hosts': what those said was left out.
+    pub stale: Vec<(HostId, SessionEpoch)>,
     /// How many requests were written for the renderer.
     pub requests: usize,
 }
@@ -138,7 +138,7 @@ async fn record_all(tx: &mut PgConnection, gateway: GatewayId, facts: &[Fact]) -
             Seen::Addresses(_) | Seen::Heard { .. } | Seen::SnapshotSent { .. } => {}
         }
         if !counts && !matches!(fact.seen, Seen::Closed(_)) {
-            stale.insert(fact.host);
+            stale.insert((fact.host, fact.session_epoch));
         }
     }
     let mut recorded = FactsRecorded { stale: stale.into_iter().collect(), requests: 0 };

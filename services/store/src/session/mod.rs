@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 
 pub use delivery::{HeldVersion, HostIdentity, HostNewest};
 pub use facts::{Fact, FactsRecorded, Seen};
+use holdfast_model::fence::HostSession;
 use holdfast_model::ids::HostId;
 use holdfast_model::numbers::SessionEpoch;
 pub use instance::{HOLD, Instance, TURN_WINDOW};
@@ -25,22 +26,6 @@ use uuid::Uuid;
 
 use crate::error::Error;
 use crate::value::number;
-
-/// A host's newest session as a writer finds it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Current {
-    /// Its number; zero before the first.
-    pub(crate) session_epoch: SessionEpoch,
-    /// Whether it was begun and has not ended.
-    pub(crate) is_open: bool,
-}
-
-impl Current {
-    /// Whether a write under this number counts.
-    pub(crate) fn admits(self, session_epoch: SessionEpoch) -> bool {
-        self.is_open && self.session_epoch == session_epoch
-    }
-}
 
 /// How a writer locks sessions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,7 +41,7 @@ pub(crate) async fn lock_sessions(
     tx: &mut PgConnection,
     hosts: &[Uuid],
     lock: Lock,
-) -> Result<BTreeMap<HostId, Current>, Error> {
+) -> Result<BTreeMap<HostId, HostSession>, Error> {
     let sql = match lock {
         Lock::Change => {
             "SELECT host_id, session_epoch, opened_at IS NOT NULL AND closed_at IS NULL FROM sessions \
@@ -70,7 +55,7 @@ pub(crate) async fn lock_sessions(
     let rows: Vec<(Uuid, i64, bool)> = sqlx::query_as(sql).bind(hosts).fetch_all(tx).await?;
     let read = |(host, raw, is_open)| {
         let session_epoch = SessionEpoch::from_raw(number("sessions.session_epoch", raw)?);
-        Ok((HostId::new(host), Current { session_epoch, is_open }))
+        Ok((HostId::new(host), HostSession::new(session_epoch, is_open)))
     };
     rows.into_iter().map(read).collect()
 }

@@ -13,7 +13,7 @@ use sqlx::postgres::PgConnection;
 use uuid::Uuid;
 
 use super::instance::{self, Instance, Taking, Verdict};
-use super::{Current, Lock, lock_sessions};
+use super::{Lock, lock_sessions};
 use crate::error::Error;
 use crate::outbox::Outbox;
 use crate::pool::{Mode, Store};
@@ -135,8 +135,8 @@ async fn open(tx: &mut PgConnection, gateway: GatewayId, openings: &[Opening]) -
     let mut last: BTreeMap<HostId, (SessionEpoch, &Opening)> = BTreeMap::new();
     for opening in openings {
         let host = opening.host;
-        let (Some(old), Some((outcome_key, namespace))) =
-            (current.get(&host).copied(), admitted.hosts.get(&host).cloned())
+        let (Some(session), Some((outcome_key, namespace))) =
+            (current.get_mut(&host), admitted.hosts.get(&host).cloned())
         else {
             answers.push(Opened::UnknownHost);
             continue;
@@ -146,17 +146,18 @@ async fn open(tx: &mut PgConnection, gateway: GatewayId, openings: &[Opening]) -
             continue;
         }
         // One of its own batch takes it from another of the same batch: the last one is the one that is noted.
-        let verdict = instance::judge(known.get(&host), old.is_open, opening.instance);
+        let verdict = instance::judge(known.get(&host), session.is_open(), opening.instance);
         if let Verdict::Held(retry_after) = verdict {
             answers.push(Opened::Contested { retry_after });
             continue;
         }
-        if old.is_open {
+        let before = session.session_epoch();
+        let begun = session.begin().ok_or_else(|| Error::value("sessions.session_epoch", before))?;
+        if let Some(session_epoch) = begun.superseded {
             let reason = CloseReason::Superseded;
-            outbox.push(SessionClosed { host, session_epoch: old.session_epoch, reason })?;
+            outbox.push(SessionClosed { host, session_epoch, reason })?;
         }
-        let epoch = old.session_epoch.next();
-        let session_epoch = epoch.ok_or_else(|| Error::value("sessions.session_epoch", old.session_epoch))?;
+        let session_epoch = begun.session_epoch;
         let agent_version = opening.agent_version.clone();
         outbox.push(SessionOpened {
             host,
@@ -171,7 +172,6 @@ async fn open(tx: &mut PgConnection, gateway: GatewayId, openings: &[Opening]) -
                 outbox.push(contest(host, session_epoch, opening.instance, other))?;
             }
         }
-        current.insert(host, Current { session_epoch, is_open: true });
         last.insert(host, (session_epoch, opening));
         answers.push(Opened::Session { namespace, session_epoch, outcome_key });
     }
@@ -229,10 +229,9 @@ pub(super) async fn close(tx: &mut PgConnection, gateway: GatewayId, closings: &
     let mut outbox = Outbox::new(Actor::Gateway(gateway));
     let (mut ended, mut reasons, mut answers) = (Vec::new(), Vec::new(), Vec::with_capacity(closings.len()));
     for Closing { host, session_epoch, reason } in closings.iter().copied() {
-        let is_current = current.get(&host).is_some_and(|found| found.admits(session_epoch));
+        let is_current = current.get_mut(&host).is_some_and(|found| found.end(session_epoch));
         answers.push(is_current);
         if is_current {
-            current.insert(host, Current { session_epoch, is_open: false });
             outbox.push(SessionClosed { host, session_epoch, reason })?;
             ended.push(host.uuid());
             reasons.push(reason.word());

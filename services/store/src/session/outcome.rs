@@ -6,13 +6,15 @@ use std::sync::Arc;
 use holdfast_events::{Actor, Detail, Event, Fault, OutcomeRecorded, ProtocolFault, SignatureBytes, SnapshotSent};
 use holdfast_model::condition::{Condition, DETAIL_BYTES_MAX, Reason, bounded};
 use holdfast_model::desired::{Component, Stamp};
+pub use holdfast_model::fence::Recorded;
+use holdfast_model::fence::{HostSession, LastOutcome, judge};
 use holdfast_model::ids::{GatewayId, HostId};
 use holdfast_model::numbers::{SessionEpoch, UpdateSeq};
 use holdfast_model::statement::Outcome;
 use sqlx::postgres::PgConnection;
 use uuid::Uuid;
 
-use super::{Current, Lock, lock_sessions};
+use super::{Lock, lock_sessions};
 use crate::error::Error;
 use crate::outbox::Outbox;
 use crate::pool::{Mode, Store};
@@ -46,21 +48,6 @@ pub struct SnapshotReport {
     pub stamp: Stamp,
     /// As which update.
     pub update_seq: UpdateSeq,
-}
-
-/// What came of a report.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Recorded {
-    /// It is what is known of the host now.
-    Current,
-    /// It was recorded before: the same report, after an answer that was lost.
-    Repeated,
-    /// It is from a session that is not the host's; recorded as a fault, nothing else.
-    StaleSession,
-    /// A later update of this session was answered before; recorded as a fault, nothing else.
-    OutOfOrder,
-    /// The host is not enrolled; not recorded.
-    UnknownHost,
 }
 
 impl Store {
@@ -127,9 +114,7 @@ impl Store {
 
 /// What is known of the last outcome of one (host, component).
 struct Known {
-    session_epoch: SessionEpoch,
-    update_seq: UpdateSeq,
-    signature: Option<SignatureBytes>,
+    last: LastOutcome<SignatureBytes>,
     /// The last whole state that was sent, as the session and the update that it was.
     last_snapshot: Option<(SessionEpoch, UpdateSeq)>,
 }
@@ -161,37 +146,27 @@ async fn lock_observed(tx: &mut PgConnection, hosts: &[Uuid]) -> Result<BTreeMap
             let epoch = SessionEpoch::from_raw(number("observed.last_snapshot_session_epoch", epoch)?);
             Ok::<_, Error>((epoch, UpdateSeq::from_raw(number("observed.last_snapshot_update_seq", seq)?)))
         });
-        let known = Known {
+        let last = LastOutcome {
             session_epoch: SessionEpoch::from_raw(number("observed.session_epoch", row.session_epoch)?),
             update_seq: UpdateSeq::from_raw(number("observed.update_seq", row.update_seq)?),
             signature: row.signature.map(|bytes| signature("observed.signature", &bytes)).transpose()?,
-            last_snapshot: last_snapshot.transpose()?,
         };
+        let known = Known { last, last_snapshot: last_snapshot.transpose()? };
         Ok(((HostId::new(row.host_id), component(row.component)?), known))
     };
     rows.into_iter().map(read).collect()
 }
 
-fn judge(
+fn judge_report(
     report: &OutcomeReport,
-    sessions: &BTreeMap<HostId, Current>,
+    sessions: &BTreeMap<HostId, HostSession>,
     known: &BTreeMap<(HostId, Component), Known>,
 ) -> Recorded {
     let Outcome { host, session_epoch, update_seq, component, .. } = report.outcome;
-    let (Some(session), Some(known)) = (sessions.get(&host), known.get(&(host, component))) else {
-        return Recorded::UnknownHost;
-    };
-    let is_same = known.session_epoch == session_epoch && known.update_seq == update_seq;
-    if is_same && known.signature == Some(report.signature) {
-        return Recorded::Repeated;
+    match (sessions.get(&host), known.get(&(host, component))) {
+        (Some(session), Some(known)) => judge(*session, &known.last, (session_epoch, update_seq), &report.signature),
+        (Some(_) | None, _) => Recorded::UnknownHost,
     }
-    if !session.admits(session_epoch) {
-        return Recorded::StaleSession;
-    }
-    if known.session_epoch == session_epoch && known.update_seq >= update_seq {
-        return Recorded::OutOfOrder;
-    }
-    Recorded::Current
 }
 
 /// Records outcomes of hosts whose sessions are locked, each judged by its own.
@@ -199,7 +174,7 @@ pub(super) async fn record(
     tx: &mut PgConnection,
     gateway: GatewayId,
     reports: &[OutcomeReport],
-    sessions: &BTreeMap<HostId, Current>,
+    sessions: &BTreeMap<HostId, HostSession>,
 ) -> Result<Vec<Recorded>, Error> {
     let hosts: BTreeSet<Uuid> = reports.iter().map(|report| report.outcome.host.uuid()).collect();
     let hosts: Vec<Uuid> = hosts.into_iter().collect();
@@ -210,14 +185,13 @@ pub(super) async fn record(
     let mut last: BTreeMap<(HostId, Component), &OutcomeReport> = BTreeMap::new();
     for report in reports {
         let Outcome { host, session_epoch, update_seq, component, .. } = report.outcome;
-        let answer = judge(report, sessions, &known);
+        let answer = judge_report(report, sessions, &known);
         answers.push(answer);
         let fault = match answer {
             Recorded::Current => {
                 outbox.push_as(Actor::Host(host), None, &event_of(report))?;
                 if let Some(known) = known.get_mut(&(host, component)) {
-                    (known.session_epoch, known.update_seq) = (session_epoch, update_seq);
-                    known.signature = Some(report.signature);
+                    known.last = LastOutcome { session_epoch, update_seq, signature: Some(report.signature) };
                 }
                 last.insert((host, component), report);
                 continue;
@@ -306,7 +280,7 @@ pub(super) async fn record_sent(
     tx: &mut PgConnection,
     gateway: GatewayId,
     sent: &[SnapshotReport],
-    sessions: &BTreeMap<HostId, Current>,
+    sessions: &BTreeMap<HostId, HostSession>,
 ) -> Result<Vec<bool>, Error> {
     let hosts: BTreeSet<Uuid> = sent.iter().map(|report| report.host.uuid()).collect();
     let hosts: Vec<Uuid> = hosts.into_iter().collect();

@@ -223,7 +223,7 @@ async fn facts_of_one_batch_are_one_transaction_and_the_same_again_is_nothing() 
         fact(epoch, Seen::Fault { fault: Fault::UnknownUpdate, component: None, update_seq: None }),
         fact(epoch, Seen::Closed(CloseReason::AgentLeft)),
     ];
-    let stale = FactsRecorded { stale: vec![host], requests: 0 };
+    let stale = FactsRecorded { stale: vec![(host, first)], requests: 0 };
     assert_eq!(fleet.agents.record_facts(fleet.gateway, facts).await.expect("records"), stale);
     let closed = fleet.server.sql("SELECT session_epoch, close_reason FROM sessions");
     assert_eq!(closed, "2|agent_left\n");

@@ -16,8 +16,8 @@ use holdfast_bench::Report;
 use holdfast_bench::paired::{Bound, Paired, Role};
 use holdfast_model::intent::Intent;
 use holdfast_model::numbers::Revision;
+use holdfast_render::fleet::{Fleet, MAX_WAIT_MS};
 use holdfast_render::{Edit, Index, render_hosts};
-use holdfast_renderer::core::{Fleet, MAX_WAIT_MS};
 
 use crate::fleet::{HOSTS_PER_APP, apps};
 use crate::floor::Floor;

@@ -14,7 +14,7 @@ use holdfast_model::artifact::tree_of;
 use holdfast_model::desired::{Component, Desired, Stamp};
 use holdfast_model::numbers::{LeaseTerm, Revision, Version};
 use holdfast_model::statement::{Authority, desired_bytes};
-use holdfast_renderer::core::{Fleet, MAX_WAIT_MS};
+use holdfast_render::fleet::{Fleet, MAX_WAIT_MS};
 use holdfast_store::Store;
 use holdfast_store::lease::{Claim, RENDERER_LEASE};
 use holdfast_store::render::{Committed, RenderCommit, SignedState};

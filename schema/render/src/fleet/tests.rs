@@ -10,11 +10,10 @@ use holdfast_model::intent::{
 use holdfast_model::label::{Labels, Selector};
 use holdfast_model::name::Name;
 use holdfast_model::policy::{Action, Mode, PortRange, protocol};
-use holdfast_render::render_host;
 use uuid::Uuid;
 
-use super::super::coalesce::QUIET_MS;
 use super::*;
+use crate::render_host;
 
 #[test]
 fn a_new_host_has_version_one_of_every_component_even_when_empty() {

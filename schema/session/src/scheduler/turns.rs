@@ -3,14 +3,13 @@
 //! - A turn is an offer: it is used by the question that comes of it at once, or given back when the session has none.
 
 use holdfast_model::desired::Component;
-use holdfast_session::gateway::Want;
-use holdfast_session::scheduler::{Asker, Ticket};
 
-use super::mailbox::place_of;
+use super::event::{Asker, Ticket};
+use crate::gateway::Want;
 
 /// All components of one session.
 #[derive(Debug, Default)]
-pub(super) struct Turns {
+pub struct Turns {
     turns: [Turn; Component::ALL.len()],
 }
 
@@ -26,7 +25,7 @@ struct Turn {
 
 /// What is to be done with a question.
 #[derive(Debug)]
-pub(super) enum Asked {
+pub enum Asked {
     /// It has its turn.
     Read(Ticket),
     /// It waits; the scheduler is to know.
@@ -35,18 +34,19 @@ pub(super) enum Asked {
 
 impl Turns {
     fn of(&mut self, component: Component) -> Option<&mut Turn> {
-        place_of(component).and_then(|at| self.turns.get_mut(at))
+        let place = Component::ALL.iter().position(|one| *one == component);
+        place.and_then(|at| self.turns.get_mut(at))
     }
 
     /// An operator wants a component.
-    pub(super) fn wish(&mut self, component: Component) {
+    pub fn wish(&mut self, component: Component) {
         if let Some(turn) = self.of(component) {
             turn.is_wished = true;
         }
     }
 
     /// A turn comes: the question that waits for it, if there is one. Without one it is kept for the question that may come.
-    pub(super) fn give(&mut self, ticket: Ticket) -> Option<Want> {
+    pub fn give(&mut self, ticket: Ticket) -> Option<Want> {
         let turn = self.of(ticket.component)?;
         if turn.want.is_none() {
             turn.ticket = Some(ticket);
@@ -55,7 +55,7 @@ impl Turns {
     }
 
     /// The session asks.
-    pub(super) fn ask(&mut self, want: Want) -> Asked {
+    pub fn ask(&mut self, want: Want) -> Asked {
         let Some(turn) = self.of(want.component) else { return Asked::Waits(Asker::Session) };
         let asker = if std::mem::take(&mut turn.is_wished) { Asker::Operator } else { Asker::Session };
         match turn.ticket.take() {
@@ -68,7 +68,7 @@ impl Turns {
     }
 
     /// The turns that were not used.
-    pub(super) fn take_unused(&mut self) -> impl Iterator<Item = Ticket> + '_ {
+    pub fn take_unused(&mut self) -> impl Iterator<Item = Ticket> + '_ {
         self.turns.iter_mut().filter_map(|turn| turn.ticket.take())
     }
 }

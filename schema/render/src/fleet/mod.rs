@@ -1,4 +1,9 @@
-//! The fleet as the renderer holds it: intent at a revision, the latest stamp of each (host, component), and what is dirty.
+//! The fleet as the renderer holds it: intent at a revision, the latest stamp of each (host, component), what is dirty, and when it is due.
+//!
+//! - No clock, no database, no key: `now` comes in, commits and signatures are the shell's.
+//! - A plan changes nothing here until the shell says that it was committed, so a failed commit is simply planned again.
+
+mod coalesce;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -8,9 +13,9 @@ use holdfast_model::digest::Digest;
 use holdfast_model::ids::HostId;
 use holdfast_model::intent::Intent;
 use holdfast_model::numbers::{Revision, Version};
-use holdfast_render::{Edit, Index, render_hosts};
 
-use super::coalesce::{Coalescer, Millis};
+use crate::{Edit, Index, render_hosts};
+pub use coalesce::{Coalescer, MAX_WAIT_MS, Millis, QUIET_MS};
 
 /// How many digests of stored nodes are remembered: 64 MiB at most. Forgetting costs inserts that the database finds to be there already.
 const KNOWN_MAX: usize = 1 << 20;

@@ -1,0 +1,101 @@
+//! What the reference looks at in sessions: what is written, what counts, and what waits.
+
+use holdfast_model::desired::{Component, Stamp};
+use holdfast_model::numbers::UpdateSeq;
+use holdfast_model::statement::OutcomeKind;
+use holdfast_session::gateway::{Cause, Form};
+use holdfast_wire::message::OutcomeReport;
+
+use super::World;
+use super::conn::Sent;
+use super::parts::place;
+use crate::violation::Invariant;
+
+impl World {
+    /// The reference looks at what is written.
+    pub(super) fn note_sent(
+        &mut self,
+        conn: usize,
+        update_seq: UpdateSeq,
+        component: Component,
+        stamp: Stamp,
+        how: (Form, Cause),
+    ) {
+        let (form, cause) = how;
+        self.tally.count_sent(form);
+        self.trace.add(update_seq.raw() << 8 | u64::from(component.number()));
+        let base = self.gateway_side(conn).and_then(|side| side.tips[place(component)]);
+        let whole = || self.store.body(stamp.digest).map_or(0, |body| body.flat.len());
+        let bytes = match (form, base) {
+            (Form::Snapshot, _) if component == Component::Policy => whole(),
+            (Form::Snapshot, _) => component.empty_bytes().len(),
+            (Form::Delta, Some(base)) => self.store.delta(base.digest, stamp.digest).map_or(0, |changes| changes.len()),
+            (Form::Delta, None) => {
+                return self.violate(Invariant::NothingCrossesSessions, || {
+                    format!("a delta of {component} in a session that wrote nothing before")
+                });
+            }
+            (Form::VersionOnly, _) => 0,
+        };
+        let Some(side) = self.gateway_side(conn) else { return };
+        side.tips[place(component)] = Some(stamp);
+        side.sent.insert(update_seq, Sent { component, stamp, bytes });
+        if cause == Cause::Recovery {
+            let tries = side.recoveries.entry((component, stamp.version)).or_default();
+            *tries += 1;
+            let (tries, allowed) = (*tries, 1 + side.resends);
+            if tries > allowed {
+                self.violate(Invariant::MemoryIsBounded, || {
+                    format!("version {} of {component} is recovered {tries} times in one session", stamp.version)
+                });
+            }
+        }
+    }
+
+    /// The reference looks at an outcome that the gateway half lets count.
+    pub(super) fn note_counted(&mut self, conn: usize, report: &OutcomeReport) {
+        self.tally.count_outcome(report.kind);
+        let Some(side) = self.gateway_side(conn) else { return };
+        let sent = side.sent.remove(&report.update_seq);
+        let fits = sent.is_some_and(|sent| (sent.component, sent.stamp) == (report.component, report.wanted));
+        let honest = report.kind != OutcomeKind::Applied || report.applied == Some(report.wanted);
+        if !fits || !honest {
+            let (seq, version) = (report.update_seq, report.wanted.version);
+            self.violate(Invariant::NothingCrossesSessions, || {
+                format!("an outcome counts for update {seq}, version {version}, which was not on its way")
+            });
+        }
+    }
+
+    /// The reference looks at what waits.
+    pub(crate) fn check_memory(&mut self) {
+        for (place, gateway) in self.gateways.iter().enumerate() {
+            // Beyond its cap a goodbye is taken, one of each session.
+            let allowed = self.plan.facts_max + self.conns.len();
+            if gateway.facts.len() > allowed {
+                let waiting = gateway.facts.len();
+                return self.violate(Invariant::MemoryIsBounded, || format!("{waiting} facts wait on gateway {place}"));
+            }
+            for (_, conn) in gateway.held.values() {
+                if let Some(message) = self.window_broken(*conn) {
+                    return self.violate(Invariant::MemoryIsBounded, || message);
+                }
+            }
+        }
+    }
+
+    /// What is wrong with the window of a session, if anything is.
+    fn window_broken(&self, conn: usize) -> Option<String> {
+        let conn = self.conns.get(conn)?;
+        let (updates_max, bytes_max) = (self.plan.limits.updates_in_flight_max, self.plan.limits.bytes_in_flight_max);
+        if let Some(side) = &conn.gateway_side {
+            let (count, bytes) = (side.sent.len(), side.sent.values().map(|sent| sent.bytes).sum::<usize>());
+            let fits = u32::try_from(bytes).is_ok_and(|bytes| bytes <= bytes_max) || count <= 1;
+            if count > usize::from(updates_max) || !fits {
+                return Some(format!("{count} updates of {bytes} bytes are on their way in one session"));
+            }
+        }
+        let waiting = conn.agent_side.as_ref().map_or(0, |side| side.unanswered);
+        (waiting > usize::from(updates_max)).then(|| format!("an agent holds {waiting} updates"))
+    }
+}
