@@ -166,7 +166,8 @@ fn serve_opens<S: AgentsStore>(store: S, lease: Lease, tasks: &Tasks) -> Asker<O
             let count = openings.len();
             // A session of a gateway without a lease is none that counts: it would take the host from one that has.
             if !matches!(tokio::time::timeout(LEASE_WAIT, lease.held()).await, Ok(true)) {
-                tracing::warn!(count, "sessions are not opened without the lease; agents come back");
+                // Why there is none is told where it is claimed.
+                tracing::info!(count, "sessions are not opened without the lease; agents come back");
                 return vec![None; count];
             }
             match store.open_sessions(openings).await {
