@@ -98,6 +98,9 @@ pub(super) fn status(status: &Status) -> io::Result<()> {
             "session",
             match &session.link {
                 Link::Waiting { ms } => format!("none, next dial in {ms} ms"),
+                Link::Polling { gateway, session_epoch } => {
+                    format!("polls {gateway}, epoch {session_epoch}")
+                }
                 Link::Stopped => "none: an operator asked that this host be enrolled anew".to_owned(),
                 Link::Dialling { gateway } => format!("dialling {gateway}"),
                 Link::Open { gateway, session_epoch } => {

@@ -8,13 +8,14 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use holdfast_model::condition::Reason;
-use holdfast_model::desired::Component;
+use holdfast_model::desired::{Component, Stamp};
 use holdfast_model::numbers::UpdateSeq;
 use holdfast_session::agent::{Apply, ApplyResult, CloseCause, Content, Dialer, Event, Session};
 use holdfast_wire::code::RefusalCode;
 use holdfast_wire::decode_as;
 use holdfast_wire::error::FrameError;
 use holdfast_wire::frame::Deframer;
+use holdfast_wire::message::Delivery;
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::sleep;
@@ -31,7 +32,7 @@ const READ_BYTES: usize = 64 << 10;
 /// How long a last word may take to be written.
 const FAREWELL_TIMEOUT: Duration = Duration::from_secs(5);
 
-type Applying = Pin<Box<dyn Future<Output = Result<(UpdateSeq, ApplyResult), WorkerGone>>>>;
+pub(super) type Applying = Pin<Box<dyn Future<Output = Result<(UpdateSeq, ApplyResult), WorkerGone>>>>;
 
 /// What the socket owes and is owed.
 struct Pump {
@@ -180,6 +181,12 @@ impl Pump {
     ) -> Result<(), WorkerGone> {
         while let Some(event) = session.poll_event() {
             match event {
+                Event::Opened(ack) if ack.delivery == Delivery::Poll => {
+                    dialer.handle_opened(shell.now());
+                    rename(shell, dialer, &ack.gateways).await?;
+                    tracing::info!(gateway, session_epoch = ack.session_epoch.raw(), "gateway delivers by poll");
+                    shell.handed_over = Some(ack.session_epoch);
+                }
                 Event::Opened(ack) => {
                     dialer.handle_opened(shell.now());
                     rename(shell, dialer, &ack.gateways).await?;
@@ -206,16 +213,7 @@ impl Pump {
                     tracing::warn!(gateway, ?code, update_seq, "something out of the protocol");
                 }
                 Event::Refused { component, stamp, reason } => {
-                    let (version, digest) = (stamp.version.raw(), stamp.digest.short());
-                    // What was on its way behind a failure is relative to what failed: a whole state follows.
-                    if reason == Reason::WrongBase {
-                        tracing::info!(gateway, %component, version, digest, %reason, "an update is refused as it came");
-                    } else {
-                        tracing::warn!(gateway, %component, version, digest, %reason, "an update is refused as it came");
-                    }
-                    let gateway = gateway.to_owned();
-                    let refused = RefusedUpdate { gateway, component, wanted: stamp, reason, taken_since: false };
-                    shell.tell(|status| status.last_refused = Some(refused));
+                    warn_refused(shell, gateway, component, stamp, reason);
                 }
                 Event::Closed(cause) => self.closed = Some(cause),
             }
@@ -224,8 +222,22 @@ impl Pump {
     }
 }
 
+/// Tells the host what its gateway is told by the outcome.
+pub(super) fn warn_refused(shell: &Shell, gateway: &str, component: Component, stamp: Stamp, reason: Reason) {
+    let (version, digest) = (stamp.version.raw(), stamp.digest.short());
+    // What was on its way behind a failure is relative to what failed: a whole state follows.
+    if reason == Reason::WrongBase {
+        tracing::info!(gateway, %component, version, digest, %reason, "an update is refused as it came");
+    } else {
+        tracing::warn!(gateway, %component, version, digest, %reason, "an update is refused as it came");
+    }
+    let gateway = gateway.to_owned();
+    let refused = RefusedUpdate { gateway, component, wanted: stamp, reason, taken_since: false };
+    shell.tell(|status| status.last_refused = Some(refused));
+}
+
 /// Takes a gateway's list of gateways: what of it may be dialled is dialled and kept open.
-async fn rename(shell: &mut Shell, dialer: &mut Dialer, names: &[String]) -> Result<(), WorkerGone> {
+pub(super) async fn rename(shell: &mut Shell, dialer: &mut Dialer, names: &[String]) -> Result<(), WorkerGone> {
     let is_new = shell.gateways.rename(names);
     dialer.handle_gateways(shell.gateways.names().to_vec());
     if is_new { keep(shell).await } else { Ok(()) }
@@ -244,7 +256,7 @@ async fn keep(shell: &Shell) -> Result<(), WorkerGone> {
 }
 
 /// Begins an apply; what it gives back is the session's next result.
-fn start(shell: &mut Shell, apply: Apply) -> Applying {
+pub(super) fn start(shell: &mut Shell, apply: Apply) -> Applying {
     let update_seq = apply.update_seq;
     if apply.component != Component::Policy {
         let result = shell.components.apply(&apply);

@@ -10,6 +10,7 @@ mod drive;
 mod gateways;
 pub(crate) mod inventory;
 mod keys;
+mod poll;
 mod renewal;
 mod status;
 
@@ -20,9 +21,10 @@ use std::time::Duration;
 use holdfast_identity::tls::client::{AgentProtocol, agent};
 use holdfast_identity::tls::{self, ALPN_SESSION};
 use holdfast_model::desired::{Component, Stamp};
+use holdfast_model::numbers::SessionEpoch;
 use holdfast_model::statement::Authority;
 use holdfast_runtime::Chain;
-use holdfast_session::agent::{Config, DialState, Dialer, Ended, Session};
+use holdfast_session::agent::{CloseCause, Config, DialState, Dialer, Ended, Session};
 use holdfast_session::time::Instant;
 use holdfast_wire::message::{Hello, Inventory};
 use holdfast_wire::negotiate::SPOKEN;
@@ -85,6 +87,8 @@ pub struct Shell {
     tls: Arc<Mutex<Option<Arc<ClientConfig>>>>,
     started: std::time::Instant,
     boot_id: Uuid,
+    /// The session that goes on by polls.
+    handed_over: Option<SessionEpoch>,
 }
 
 impl Shell {
@@ -108,6 +112,7 @@ impl Shell {
             tls: Arc::default(),
             started: std::time::Instant::now(),
             boot_id: inventory::boot_id(),
+            handed_over: None,
         };
         (shell, told)
     }
@@ -167,10 +172,19 @@ impl Shell {
         let ended = match self.connect(&gateway).await {
             Ok(stream) => {
                 let mut session = self.session().await?;
-                let cause = drive::drive(self, dialer, &gateway, stream, &mut session).await?;
+                // Why a poll had no answer is told where it is known.
+                let mut is_told = false;
+                let mut cause = drive::drive(self, dialer, &gateway, stream, &mut session).await?;
+                if cause == CloseCause::Polls {
+                    let session_epoch = self.handed_over.take();
+                    cause = Box::pin(poll::poll(self, dialer, &gateway, session_epoch)).await?;
+                    is_told = cause == CloseCause::Lost;
+                }
                 tracing::info!(gateway, ?cause, "session ended");
                 self.tell(|status| {
-                    status.last_end = Some(cause.to_string());
+                    if !is_told {
+                        status.last_end = Some(cause.to_string());
+                    }
                     status.refusal = cause.refusal().map(|code| code.word().to_owned());
                 });
                 Ended::Session(cause)

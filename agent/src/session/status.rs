@@ -28,6 +28,13 @@ pub enum Link {
         /// Its number.
         session_epoch: SessionEpoch,
     },
+    /// Its session goes on by polls.
+    Polling {
+        /// Whom it asks.
+        gateway: String,
+        /// Its number.
+        session_epoch: SessionEpoch,
+    },
     /// An operator asked that the host be enrolled anew: nobody is dialled until a person acts.
     Stopped,
 }

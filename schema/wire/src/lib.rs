@@ -16,6 +16,7 @@ pub mod limits;
 pub mod message;
 pub mod negotiate;
 mod speak;
+pub mod sync;
 pub mod v1;
 pub mod v2;
 

@@ -1,7 +1,7 @@
 //! The messages, in the words of the model.
 //!
 //! - What is here is valid by type where a type can say so; caps of size are checked when a message is encoded and when it is decoded.
-//! - The bytes are made in `v1`; nothing here is serialised as it stands.
+//! - The bytes are made in `v1` and `v2`; nothing here is put into a frame as it stands.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -10,6 +10,7 @@ use holdfast_model::condition::Condition;
 use holdfast_model::desired::{Component, Stamp};
 use holdfast_model::numbers::{SessionEpoch, UpdateSeq};
 use holdfast_model::statement::{Authority, OutcomeKind};
+use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::code::{DirectiveCode, FaultCode, RefusalCode};
@@ -162,7 +163,8 @@ pub struct HelloAck {
 }
 
 /// How a gateway brings desired states to its hosts.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Delivery {
     /// By sessions, as soon as something changes.
     #[default]

@@ -3,13 +3,19 @@
 mod common;
 
 use common::*;
+use holdfast_model::condition::{Condition, ConditionType};
+use holdfast_model::desired::{Component, Stamp};
+use holdfast_model::ids::{AuthorityId, HostId};
 use holdfast_model::interval_set::IntervalSet;
+use holdfast_model::numbers::{AuthorityEpoch, SessionEpoch, UpdateSeq};
 use holdfast_model::policy::SetKey;
 use holdfast_model::policy::delta::{Change, diff};
+use holdfast_model::statement::OutcomeKind;
 use holdfast_wire::error::EncodeError;
 use holdfast_wire::limits::*;
 use holdfast_wire::message::*;
 use holdfast_wire::negotiate::Protocol;
+use holdfast_wire::sync::*;
 use holdfast_wire::{decode, decode_changes, encode, encode_changes};
 
 #[test]
@@ -44,6 +50,70 @@ fn one_more_than_a_cap_is_refused_and_leaves_nothing_behind() {
         );
         assert_eq!(out, b"before");
     }
+}
+
+#[test]
+fn the_largest_poll_and_the_largest_answer_fit_their_caps() {
+    // A control character takes six bytes in JSON.
+    let text = |bytes: usize| "\u{1}".repeat(bytes);
+    let last = Stamp { version: mk_version(u64::MAX), digest: mk_stamp(1).digest };
+    let component = Component::Credentials;
+    let condition = mk_condition(ConditionType::SnapshotAccepted, text(TEXT_BYTES_MAX));
+    let signature = "A".repeat(88);
+    let outcome = SyncOutcome {
+        update_seq: UpdateSeq::from_raw(u64::MAX),
+        component,
+        kind: OutcomeKind::RetainedLocalOverride.word().to_owned(),
+        wanted: last,
+        applied: Some(last),
+        conditions: vec![Condition { observed_version: Some(last.version), ..condition }; CONDITIONS_MAX],
+        signature: signature.clone(),
+    };
+    let address = |n: usize| std::net::IpAddr::from(std::net::Ipv6Addr::from_bits(u128::MAX - n as u128));
+    let request = SyncRequest {
+        session_epoch: Some(SessionEpoch::from_raw(u64::MAX)),
+        agent_version: text(AGENT_VERSION_BYTES_MAX),
+        boot_id: Some(uuid::Uuid::max()),
+        last_update_seq: UpdateSeq::from_raw(u64::MAX),
+        seen: vec![SeenState { component, stamp: last, applied: false }; Component::ALL.len()],
+        outcomes: vec![outcome; SYNC_OUTCOMES_MAX],
+        inventory: Some(SyncInventory {
+            hostname: text(HOSTNAME_BYTES_MAX),
+            kernel: text(KERNEL_BYTES_MAX),
+            addresses: (0..ADDRESSES_MAX).map(address).collect(),
+        }),
+        wait_ms: Some(u32::MAX),
+    };
+    let written = serde_json::to_vec(&request).expect("JSON");
+    assert!(written.len() <= SYNC_REQUEST_BYTES_MAX, "{} of {SYNC_REQUEST_BYTES_MAX}", written.len());
+    assert_eq!(serde_json::from_slice::<SyncRequest>(&written).expect("it reads back"), request);
+
+    let state = |body: Option<usize>| SyncState {
+        component,
+        stamp: last,
+        signature: signature.clone(),
+        update_seq: Some(UpdateSeq::from_raw(u64::MAX)),
+        body: body.map(|bytes| "A".repeat(bytes.div_ceil(3) * 4)),
+        too_large_bytes: Some(u64::MAX),
+    };
+    let answer = SyncAnswer {
+        host_id: HostId::new(uuid::Uuid::max()),
+        authority_id: AuthorityId::new(uuid::Uuid::max()),
+        authority_epoch: AuthorityEpoch::from_raw(u64::MAX),
+        session_epoch: SessionEpoch::from_raw(u64::MAX),
+        delivery: Delivery::Push,
+        body_bytes_max: u32::MAX,
+        gateways: vec!["g".repeat(GATEWAY_BYTES_MAX); GATEWAYS_MAX],
+        // All bodies of one answer have the room of one largest body together.
+        states: vec![state(Some(BODY_BYTES_MAX - 3)), state(Some(1)), state(Some(1)), state(Some(1))],
+        directives: vec!["reconnect".to_owned(), "re-enrol".to_owned()],
+        faults: vec![
+            SyncFault { code: "outcome_contradiction".to_owned(), update_seq: UpdateSeq::from_raw(u64::MAX) };
+            SYNC_OUTCOMES_MAX
+        ],
+    };
+    let written = serde_json::to_vec(&answer).expect("JSON").len();
+    assert!(written <= SYNC_ANSWER_BYTES_MAX, "{written} of {SYNC_ANSWER_BYTES_MAX}");
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use holdfast_runtime::config::{COMMON, Config, Key, Secret, Span, admin_listen};
 use holdfast_runtime::log::LogFormat;
+use holdfast_wire::message::Delivery;
 use serde::{Deserialize, Serialize};
 
 /// Which doors this process opens.
@@ -62,6 +63,9 @@ pub struct GatewayConfig {
     /// Where agents may dial, this gateway and others, as `host:port` with commas.
     #[serde(default)]
     pub agents_gateways: String,
+    /// How desired states are brought to hosts.
+    #[serde(default)]
+    pub delivery_mode: Delivery,
     /// How often agents and gateway say that they are there.
     #[serde(default = "default_liveness_interval")]
     pub agents_liveness_interval: Span,
@@ -146,6 +150,8 @@ impl Config for GatewayConfig {
             Key::secret("agents-database-url", "The database, in the role of the agents' door"),
             Key::plain("agents-identity", "The folder with the keys and certificates of the agents' door"),
             Key::plain("agents-gateways", "Where agents may dial, as host:port with commas"),
+            Key::plain("delivery-mode", "How desired states are brought to hosts: `push` by sessions, or `poll`")
+                .or("push"),
             Key::plain("agents-liveness-interval", "How often agents and gateway say that they are there").or("15s"),
             Key::plain("agents-lease", "How long the hosts of a gateway that was killed are shown as before").or("30s"),
             Key::plain("agents-compare-interval", "How often sessions are compared with the database").or("30s"),

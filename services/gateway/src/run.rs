@@ -196,6 +196,7 @@ async fn start_agents(config: &GatewayConfig, gateway: GatewayId, process: &Proc
     // What an agent would not take is not offered.
     let interval = config.agents_liveness_interval.duration();
     session.liveness_interval = interval.clamp(LIVENESS_INTERVAL_MIN, LIVENESS_INTERVAL_MAX);
+    session.delivery = config.delivery_mode;
     let door = DoorConfig {
         authority: identity.authority,
         renderer_certificate: identity.renderer_certificate,

@@ -107,12 +107,18 @@ pub(crate) struct ControlPlane {
     agents_port: u16,
     operators_port: u16,
     audit_port: u16,
+    gateway_admin: String,
     admin: String,
 }
 
 impl ControlPlane {
     /// Starts all of it and waits until each service is ready.
     pub(crate) async fn start() -> Self {
+        Self::start_with(&[]).await
+    }
+
+    /// Starts all of it, the gateway with more settings than it needs.
+    pub(crate) async fn start_with(more: &[Setting]) -> Self {
         let folder = tempfile::Builder::new().prefix("hf-").tempdir().expect("a folder");
         let keys = folder.path().join("keys");
         let mut init = Command::new(program("holdfast-renderer"));
@@ -128,7 +134,10 @@ impl ControlPlane {
         let place = Place { folder: folder.path(), nats: &nats, postgres: &postgres };
         let renderer = place.service("renderer", &place.renderer());
         let audit = place.service("audit", &place.audit(audit_port));
-        let gateway = place.gateway(agents_port, operators_port, audit_port);
+        let mut gateway = place.gateway(agents_port, operators_port, audit_port);
+        gateway.extend(more.iter().cloned());
+        let is_admin = |(name, _): &&Setting| *name == "HOLDFAST_ADMIN_LISTEN";
+        let gateway_admin = gateway.iter().find(is_admin).map(|(_, address)| address.clone()).expect("it has one");
         let token = place.command("gateway", &gateway).arg("admin-token").output().expect("it runs");
         assert!(token.status.success(), "{}", String::from_utf8_lossy(&token.stderr));
         let admin = String::from_utf8(token.stdout).expect("text").trim().to_owned();
@@ -139,7 +148,19 @@ impl ControlPlane {
             assert!(Instant::now() < deadline, "a door stays shut: {}", gateway.log());
             std::thread::sleep(Duration::from_millis(10));
         }
-        Self { gateway, audit, renderer, nats, postgres, folder, agents_port, operators_port, audit_port, admin }
+        Self {
+            gateway,
+            audit,
+            renderer,
+            nats,
+            postgres,
+            folder,
+            agents_port,
+            operators_port,
+            audit_port,
+            gateway_admin,
+            admin,
+        }
     }
 
     /// The first token.
@@ -197,6 +218,16 @@ impl ControlPlane {
             std::thread::sleep(Duration::from_millis(10));
         }
         (service, address)
+    }
+
+    /// What the gateway counts.
+    pub(crate) fn gateway_metrics(&self) -> String {
+        use std::io::{Read as _, Write as _};
+        let mut stream = TcpStream::connect(&self.gateway_admin).expect("the admin listener is there");
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").expect("it takes a request");
+        let mut text = String::new();
+        stream.read_to_string(&mut text).expect("it answers");
+        text
     }
 
     /// Kills NATS, or starts it again.

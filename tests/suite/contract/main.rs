@@ -13,6 +13,7 @@ mod first_agent;
 mod many;
 mod nats_users;
 mod peer;
+mod polls;
 mod processes;
 mod renderer;
 mod versions;

@@ -134,6 +134,10 @@ fn session(told: &SessionStatus, findings: &mut Findings) {
             let detail = format!("open with {gateway}, epoch {session_epoch}, {} updates", told.updates);
             return findings.well(NAME, detail);
         }
+        Link::Polling { gateway, session_epoch } => {
+            let detail = format!("polls {gateway}, epoch {session_epoch}, {} updates", told.updates);
+            return findings.well(NAME, detail);
+        }
         Link::Stopped => {
             let detail = "none: an operator asked that this host be enrolled anew";
             let remedy = "stop the agent, move the state folder's `identity` away and enrol with a new token: holdfast-agent enrol --help; if \

@@ -14,6 +14,7 @@ mod hosts;
 mod lies;
 mod long_firewalls;
 mod others;
+mod polls;
 mod process;
 mod session;
 mod size;

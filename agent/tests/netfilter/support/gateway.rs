@@ -12,7 +12,7 @@ use holdfast_model::desired::{Component, Desired, Stamp};
 use holdfast_model::ids::{AuthorityId, HostId};
 use holdfast_model::numbers::{AuthorityEpoch, SessionEpoch, UpdateSeq, Version};
 use holdfast_model::policy::{Body, delta};
-use holdfast_model::statement::{Authority, Outcome, desired_bytes, outcome_bytes};
+use holdfast_model::statement::{Authority, Outcome, OutcomeKind, desired_bytes, outcome_bytes};
 use holdfast_session::gateway::Config;
 use holdfast_wire::code::RefusalCode;
 use holdfast_wire::enrol::{ENROL_PATH, EnrolRequest, EnrolResponse, Problem, RENEW_PATH, RenewRequest, RenewResponse};
@@ -22,6 +22,7 @@ use holdfast_wire::message::{
     Chunk, Delivery, Drain, Hello, HelloAck, Message, OutcomeReport, Refusal, Update, UpdateContent,
 };
 use holdfast_wire::negotiate::Protocol;
+use holdfast_wire::sync::{SYNC_PATH, SyncAnswer, SyncOutcome, SyncRequest, SyncState};
 use holdfast_wire::{decode, encode, encode_changes, v1};
 use rustls::pki_types::ServerName;
 use time::OffsetDateTime;
@@ -179,6 +180,72 @@ impl Gateway {
         }
     }
 
+    /// Hears the next poll; what it says, and the connection that waits for an answer.
+    pub(crate) fn hear_poll(&mut self) -> (SyncRequest, TlsStream<TcpStream>) {
+        let stream = self.runtime.block_on(accept(&self.listener, &self.tls));
+        match Admission::of(stream.get_ref().1, self.authority.id).unwrap() {
+            Admission::HttpHost(peer) => assert_eq!(peer.host, self.host),
+            other @ (Admission::Session(_) | Admission::HttpAnonymous) => panic!("{other:?}"),
+        }
+        let (body, stream) = self.runtime.block_on(read_request(stream, SYNC_PATH));
+        (serde_json::from_slice(&body).unwrap(), stream)
+    }
+
+    /// What a poll is answered where nothing changed.
+    pub(crate) fn sync_answer(&self, delivery: Delivery) -> SyncAnswer {
+        SyncAnswer {
+            host_id: self.host,
+            authority_id: self.authority.id,
+            authority_epoch: self.authority.epoch,
+            session_epoch: SessionEpoch::from_raw(self.sessions),
+            delivery,
+            body_bytes_max: Config::standard(vec![]).limits.body_bytes_max,
+            gateways: vec![self.address().to_string()],
+            states: Vec::new(),
+            directives: Vec::new(),
+            faults: Vec::new(),
+        }
+    }
+
+    /// One state of an answer, signed as the renderer does.
+    pub(crate) fn sync_state(&self, seq: u64, component: Component, stamp: Stamp, body: &[u8]) -> SyncState {
+        let desired = Desired { host: self.host, component, stamp };
+        SyncState {
+            component,
+            stamp,
+            signature: STANDARD.encode(self.renderer.sign(&desired_bytes(self.authority, &desired)).0),
+            update_seq: Some(UpdateSeq::from_raw(seq)),
+            body: Some(STANDARD.encode(body)),
+            too_large_bytes: None,
+        }
+    }
+
+    /// Answers a poll.
+    pub(crate) fn answer_poll(&self, stream: TlsStream<TcpStream>, said: &SyncAnswer) {
+        self.runtime.block_on(answer(stream, "200 OK", &serde_json::to_vec(said).unwrap()));
+    }
+
+    /// Fails unless the host signed this outcome.
+    pub(crate) fn assert_signed(&self, said: &SyncOutcome) {
+        let kinds = [OutcomeKind::Applied, OutcomeKind::Failed, OutcomeKind::RetainedLocalOverride];
+        let outcome = Outcome {
+            host: self.host,
+            session_epoch: SessionEpoch::from_raw(self.sessions),
+            update_seq: said.update_seq,
+            component: said.component,
+            kind: kinds.into_iter().find(|kind| kind.word() == said.kind).unwrap(),
+            wanted: said.wanted,
+            applied: said.applied,
+        };
+        let statement = outcome_bytes(self.authority, &outcome, &said.conditions);
+        let signature = Signature(STANDARD.decode(&said.signature).unwrap().try_into().unwrap());
+        self.outcome_key
+            .as_ref()
+            .expect("the host enrolled")
+            .verify(&statement, &signature)
+            .expect("the host signed it");
+    }
+
     /// Waits for the next session and reads its Hello; says nothing yet.
     pub(crate) fn accept(&mut self) -> (Session<'_>, Hello) {
         let stream = self.runtime.block_on(accept(&self.listener, &self.tls));
@@ -209,11 +276,16 @@ pub(crate) struct Session<'a> {
 
 impl Session<'_> {
     pub(crate) fn acknowledge(&mut self, authority: Authority) {
+        self.acknowledge_as(authority, Delivery::Push);
+    }
+
+    /// The same, and how this gateway delivers.
+    pub(crate) fn acknowledge_as(&mut self, authority: Authority, delivery: Delivery) {
         let ack = HelloAck {
             protocol: self.gateway.protocol.number(),
             session_epoch: SessionEpoch::from_raw(self.gateway.sessions),
             authority,
-            delivery: Delivery::Push,
+            delivery,
             liveness_interval_ms: 15_000,
             limits: Config::standard(vec![]).limits,
             gateways: vec![self.gateway.address().to_string()],

@@ -124,7 +124,7 @@ impl Dialer {
                 self.state = DialState::Stopped;
                 return;
             }
-            Ended::Session(CloseCause::Drained | CloseCause::Directed) => now,
+            Ended::Session(CloseCause::Drained | CloseCause::Directed | CloseCause::Polls) => now,
             Ended::Session(CloseCause::Theirs { retry_after_ms, .. }) if retry_after_ms > 0 => {
                 let pause = Duration::from_millis(u64::from(retry_after_ms)).min(RETRY_AFTER_MAX);
                 now.plus(pause).plus(self.backoff.next_wait())

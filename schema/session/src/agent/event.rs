@@ -91,6 +91,8 @@ pub enum CloseCause {
     Drained,
     /// The gateway asked for one reconnect.
     Directed,
+    /// The gateway delivers by poll: the session goes on by requests, under the number of its answer.
+    Polls,
     /// The gateway asked that the host be enrolled anew: there is no session with this identity until a person acts.
     Reenrol,
 }
@@ -101,7 +103,7 @@ impl CloseCause {
     pub const fn refusal(self) -> Option<RefusalCode> {
         match self {
             Self::Ours(code) | Self::Theirs { code, .. } => Some(code),
-            Self::Lost | Self::Drained | Self::Directed | Self::Reenrol => None,
+            Self::Lost | Self::Drained | Self::Directed | Self::Polls | Self::Reenrol => None,
         }
     }
 }
@@ -117,6 +119,7 @@ impl fmt::Display for CloseCause {
             Self::Lost => f.write_str("the connection went away"),
             Self::Drained => f.write_str("the gateway went away"),
             Self::Directed => f.write_str("the gateway asked for a new one"),
+            Self::Polls => f.write_str("the gateway delivers by poll"),
             Self::Reenrol => f.write_str("an operator asked that this host be enrolled anew"),
         }
     }

@@ -15,8 +15,8 @@ use holdfast_wire::encode;
 use holdfast_wire::error::EncodeError;
 use holdfast_wire::limits::{CONDITIONS_MAX, FRAME_BYTES_MAX, TEXT_BYTES_MAX};
 use holdfast_wire::message::{
-    Chunk, Drain, Fault, HelloAck, Inventory, Kind, Liveness as LivenessMessage, Message, OutcomeReport, Refusal,
-    Update, UpdateContent,
+    Chunk, Delivery, Drain, Fault, HelloAck, Inventory, Kind, Liveness as LivenessMessage, Message, OutcomeReport,
+    Refusal, Update, UpdateContent,
 };
 use holdfast_wire::negotiate::{Protocol, ProtocolRange};
 
@@ -143,6 +143,10 @@ impl<K: Keys> Session<K> {
         };
         if ack.authority.id != pinned.id || ack.authority.epoch < pinned.epoch {
             return self.handle_close(RefusalCode::WrongAuthority, "");
+        }
+        if ack.delivery == Delivery::Poll {
+            self.events.push_back(Event::Opened(Box::new(ack)));
+            return self.end(CloseCause::Polls, None);
         }
         // Versions are compared within one life of the authority only; in a new one they may start lower.
         let same_life = ack.authority.epoch == pinned.epoch;

@@ -84,6 +84,23 @@ fn g03_the_answer_decides_the_protocol_and_frames_of_no_other_are_read_or_writte
 }
 
 #[test]
+fn g03_a_gateway_that_delivers_by_poll_is_believed_only_if_it_speaks_for_the_authority() {
+    let polls = HelloAck { delivery: Delivery::Poll, ..mk_ack() };
+    let mut agent = Agent::new(vec![]);
+    agent.written();
+    agent.say(Message::HelloAck(polls.clone()));
+    let events = agent.events();
+    let [Event::Opened(ack), Event::Closed(CloseCause::Polls)] = events.as_slice() else { panic!("{events:?}") };
+    assert_eq!(**ack, polls);
+    assert_eq!(agent.written(), [], "nothing is said any more");
+    let authority = Authority { id: AuthorityId::new(Uuid::from_u128(2)), ..mk_authority() };
+    let mut agent = Agent::new(vec![]);
+    agent.written();
+    agent.say(Message::HelloAck(HelloAck { authority, ..polls }));
+    assert_eq!(agent.refusal(), Some(RefusalCode::WrongAuthority));
+}
+
+#[test]
 fn another_authority_or_an_older_life_of_it_is_left_and_a_newer_life_is_not() {
     let with = |id, epoch| {
         let mut agent = Agent::new(vec![(POLICY, mk_stamp(9))]);

@@ -8,7 +8,7 @@ use holdfast_model::digest::Digest;
 use holdfast_model::numbers::{SessionEpoch, UpdateSeq};
 use holdfast_model::statement::Authority;
 use holdfast_wire::code::{FaultCode, RefusalCode};
-use holdfast_wire::message::{Hello, Inventory, OutcomeReport, SessionLimits, SignatureBytes};
+use holdfast_wire::message::{Delivery, Hello, Inventory, OutcomeReport, SessionLimits, SignatureBytes};
 
 use crate::limits::{HELLO_TIMEOUT, LIVENESS_INTERVAL};
 
@@ -23,6 +23,8 @@ pub struct Config {
     pub limits: SessionLimits,
     /// Where agents may dial, as `host:port`.
     pub gateways: Vec<String>,
+    /// How desired states are brought: by poll, a session ends with its first answer.
+    pub delivery: Delivery,
 }
 
 impl Config {
@@ -35,7 +37,13 @@ impl Config {
             updates_in_flight_max: u16::try_from(UPDATES_IN_FLIGHT_MAX).unwrap_or(u16::MAX),
             bytes_in_flight_max: u32::try_from(BYTES_IN_FLIGHT_MAX).unwrap_or(u32::MAX),
         };
-        Self { hello_timeout: HELLO_TIMEOUT, liveness_interval: LIVENESS_INTERVAL, limits, gateways }
+        Self {
+            hello_timeout: HELLO_TIMEOUT,
+            liveness_interval: LIVENESS_INTERVAL,
+            limits,
+            gateways,
+            delivery: Delivery::Push,
+        }
     }
 }
 
@@ -177,6 +185,8 @@ pub enum CloseCause {
     Theirs(RefusalCode),
     /// The connection went away.
     Lost,
+    /// It was answered, and goes on by polls.
+    Polls,
 }
 
 /// What the shell is to know or do.

@@ -36,7 +36,7 @@ enum Phase {
     AwaitHello { until: Instant },
     Admitting { until: Instant, protocol: Protocol },
     Open(Box<Open>),
-    Closed { refusal: Option<Refusal> },
+    Closed { last: Option<(Protocol, Message)> },
 }
 
 impl Session {
@@ -121,16 +121,29 @@ impl Session {
         }
     }
 
+    /// What is spoken here: protocol 1 has no word for polls.
+    const fn offered(&self) -> ProtocolRange {
+        match self.config.delivery {
+            Delivery::Push => SPOKEN,
+            Delivery::Poll => ProtocolRange { min: Protocol::V2.number(), max: SPOKEN.max },
+        }
+    }
+
     fn handle_hello(&mut self, hello: Hello, now: Instant) {
-        match choose(SPOKEN, hello.protocols) {
+        let ours = self.offered();
+        match choose(ours, hello.protocols) {
             Some(protocol) => {
                 self.phase = Phase::Admitting { until: now.plus(self.config.hello_timeout), protocol };
                 self.events.push_back(Event::Hello(Box::new(hello)));
             }
             None => {
-                let (ours, theirs) = (SPOKEN, hello.protocols);
+                let theirs = hello.protocols;
+                let why = match self.config.delivery {
+                    Delivery::Push => "",
+                    Delivery::Poll => ", since this gateway delivers by poll",
+                };
                 let text = format!(
-                    "here {} to {}, there {} to {}: update one side",
+                    "here {} to {}{why}, there {} to {}: update one side",
                     ours.min, ours.max, theirs.min, theirs.max
                 );
                 self.handle_close(RefusalCode::NoCommonProtocol, &text);
@@ -217,12 +230,18 @@ impl Session {
             protocol: protocol.number(),
             session_epoch: admission.session_epoch,
             authority: admission.authority,
-            delivery: Delivery::Push,
+            delivery: self.config.delivery,
             liveness_interval_ms: u32::try_from(self.config.liveness_interval.as_millis()).unwrap_or(u32::MAX),
             limits: self.config.limits,
             gateways: self.config.gateways.clone(),
         };
-        self.phase = Phase::Open(Box::new(Open::new(&self.config, protocol, ack, self.seed, self.faults, now)));
+        match self.config.delivery {
+            Delivery::Push => {
+                let open = Open::new(&self.config, protocol, ack, self.seed, self.faults, now);
+                self.phase = Phase::Open(Box::new(open));
+            }
+            Delivery::Poll => self.end(CloseCause::Polls, Some((protocol, Message::HelloAck(ack)))),
+        }
     }
 
     /// Ends the session with a word to the agent: a bad Hello, a newer session, a frame that cannot be read, an overload.
@@ -233,7 +252,8 @@ impl Session {
     /// As [`Self::handle_close`], and the agent is to stay away for a while.
     pub fn handle_refused(&mut self, code: RefusalCode, retry_after_ms: u32, detail: &str) {
         let detail = holdfast_model::condition::bounded(detail, holdfast_wire::limits::TEXT_BYTES_MAX);
-        self.end(CloseCause::Ours(code), Some(Refusal { code, retry_after_ms, detail }));
+        let refusal = Message::Refusal(Refusal { code, retry_after_ms, detail });
+        self.end(CloseCause::Ours(code), Some((Protocol::FIRST, refusal)));
     }
 
     /// The connection is gone.
@@ -241,9 +261,9 @@ impl Session {
         self.end(CloseCause::Lost, None);
     }
 
-    fn end(&mut self, cause: CloseCause, refusal: Option<Refusal>) {
+    fn end(&mut self, cause: CloseCause, last: Option<(Protocol, Message)>) {
         if !self.is_closed() {
-            self.phase = Phase::Closed { refusal };
+            self.phase = Phase::Closed { last };
             self.events.push_back(Event::Closed(cause));
         }
     }
@@ -376,10 +396,10 @@ impl Session {
     pub fn poll_transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> Result<Option<Kind>, EncodeError> {
         let sent = match &mut self.phase {
             Phase::AwaitHello { .. } | Phase::Admitting { .. } => return Ok(None),
-            Phase::Closed { refusal } => {
-                return match refusal.take() {
-                    Some(refusal) => {
-                        encode(Protocol::FIRST, &Message::Refusal(refusal), out).map(|()| Some(Kind::Refusal))
+            Phase::Closed { last } => {
+                return match last.take() {
+                    Some((protocol, message)) => {
+                        encode(protocol, &message, out).map(|()| Kind::from_number(message.kind_number()))
                     }
                     None => Ok(None),
                 };

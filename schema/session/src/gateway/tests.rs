@@ -14,7 +14,9 @@ use holdfast_wire::code::{DirectiveCode, FaultCode, RefusalCode};
 use holdfast_wire::decode;
 use holdfast_wire::frame::Deframer;
 use holdfast_wire::limits::{BODY_BYTES_MAX, CHUNK_BYTES_MAX, FRAME_BYTES_MAX, UPDATES_IN_FLIGHT_MAX};
-use holdfast_wire::message::{Drain, Hello, Inventory, Kind, Liveness, Message, OutcomeReport, Update, UpdateContent};
+use holdfast_wire::message::{
+    Delivery, Drain, Hello, Inventory, Kind, Liveness, Message, OutcomeReport, Update, UpdateContent,
+};
 use holdfast_wire::negotiate::{Protocol, ProtocolRange, SPOKEN};
 use uuid::Uuid;
 
@@ -102,6 +104,34 @@ fn g03_an_older_peer_is_spoken_to_in_its_protocol_and_a_newer_one_in_the_newest_
         let Ok(Message::HelloAck(ack)) = decode(&frames[0]) else { panic!("{frames:?}") };
         assert_eq!(ack.protocol, chosen.number());
     }
+}
+
+#[test]
+fn g02_a_gateway_that_delivers_by_poll_answers_a_hello_and_says_nothing_more_and_is_no_peer_of_the_first_protocol() {
+    let config = || Config { delivery: Delivery::Poll, ..Config::standard(vec![]) };
+    let mut session = Session::new(config(), 1, Instant::default());
+    session.handle_message(Message::Hello(mk_hello(vec![])), Instant::default());
+    session.handle_admitted(mk_admission(), Instant::default());
+    let mut bytes = Vec::new();
+    assert_eq!(session.poll_transmit(Instant::default(), &mut bytes), Ok(Some(Kind::HelloAck)));
+    let Message::HelloAck(ack) = mk_message(&bytes) else { panic!("{bytes:?}") };
+    assert_eq!((ack.delivery, ack.session_epoch), (Delivery::Poll, mk_admission().session_epoch));
+    session.handle_hint(POLICY);
+    session.handle_resend(POLICY);
+    session.handle_directive(DirectiveCode::Reconnect);
+    assert_eq!(session.poll_transmit(Instant::default(), &mut bytes), Ok(None));
+    assert!(session.is_closed());
+    let events: Vec<Event> = std::iter::from_fn(|| session.poll_event()).collect();
+    assert!(matches!(events.as_slice(), [Event::Hello(_), Event::Closed(CloseCause::Polls)]), "{events:?}");
+
+    let mut session = Session::new(config(), 1, Instant::default());
+    let hello = Hello { protocols: ProtocolRange::only(Protocol::V1), ..mk_hello(vec![]) };
+    session.handle_message(Message::Hello(hello), Instant::default());
+    let mut bytes = Vec::new();
+    session.poll_transmit(Instant::default(), &mut bytes).expect("a frame");
+    let Message::Refusal(refusal) = mk_message(&bytes) else { panic!("{bytes:?}") };
+    assert_eq!(refusal.code, RefusalCode::NoCommonProtocol);
+    assert!(refusal.detail.contains("delivers by poll"), "{refusal:?}");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
+use axum::{Extension, Router};
 use holdfast_identity::tls::{Admission, ServerTls};
 use holdfast_model::ids::AuthorityId;
 use holdfast_runtime::accept::{DoorLimits, Entrance, Permits, serve_http};
@@ -22,6 +22,7 @@ use tokio_rustls::server::TlsStream;
 use super::context::Context;
 use super::limits::{CONNECTIONS_MAX, HANDSHAKES_MAX, HANDSHAKES_PER_SOURCE_MAX, SHORT_TIMEOUT};
 use super::session;
+use super::sync::CameFrom;
 
 /// What the door opens to.
 #[derive(Debug)]
@@ -85,7 +86,8 @@ impl Door {
 
     async fn http(&self, stream: TlsStream<TcpStream>, address: SocketAddr, admission: Admission) {
         let draining = self.tasks.shutdown().asked();
-        serve_http(stream, address, self.http.clone(), admission, SHORT_TIMEOUT, draining).await;
+        let http = self.http.clone().layer(Extension(CameFrom(address.ip())));
+        serve_http(stream, address, http, admission, SHORT_TIMEOUT, draining).await;
     }
 }
 

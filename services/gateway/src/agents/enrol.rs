@@ -28,6 +28,7 @@ use holdfast_wire::enrol::{
     ENROL_BYTES_MAX, ENROL_PATH, EnrolRequest, EnrolResponse, Problem, RENEW_PATH, RenewRequest, RenewResponse,
 };
 use holdfast_wire::limits::{ADDRESSES_MAX, HOSTNAME_BYTES_MAX, KERNEL_BYTES_MAX};
+use holdfast_wire::sync::SYNC_PATH;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
@@ -51,14 +52,14 @@ pub(super) struct Enrolment<S> {
 /// Why a call is refused.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub(super) enum Refusal {
-    #[error("this door has no such path; it has {ENROL_PATH} and {RENEW_PATH}")]
+    #[error("this door has no such path; it has {ENROL_PATH}, {RENEW_PATH} and {SYNC_PATH}")]
     NoPath,
     #[error("this path takes POST only")]
     Method,
     #[error("the body is not what this call takes: {0}")]
     Body(String),
-    #[error("the body of this call has at most {ENROL_BYTES_MAX} bytes")]
-    BodyTooLarge,
+    #[error("the body of this call has at most {0} bytes")]
+    BodyTooLarge(usize),
     #[error("the body comes too slowly")]
     BodySlow,
     #[error("`{field}` is not what this call takes: {reason}")]
@@ -85,6 +86,18 @@ pub(super) enum Refusal {
     RenewedJustNow(Duration),
     #[error("the authority cannot be asked now; try again later")]
     AuthorityAway,
+    #[error("the certificate is none of this host's, or was revoked")]
+    CertificateUnknown,
+    #[error("no such host is enrolled")]
+    HostUnknown,
+    #[error("the session of this number is over, or not of this gateway: poll without a number to begin a new one")]
+    SessionOver,
+    #[error("two agents with this identity take its session from each other, and the other one has it now")]
+    Contested(Duration),
+    #[error("too many sessions are on their way in; try again later")]
+    Crowded(Duration),
+    #[error("this gateway goes away; poll another one, or this one in a moment")]
+    Draining,
 }
 
 impl Refusal {
@@ -92,7 +105,7 @@ impl Refusal {
         match self {
             Self::NoPath => (StatusCode::NOT_FOUND, "not-found", "There is no such path"),
             Self::Method => (StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", "The path has no such method"),
-            Self::BodyTooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "body-too-large", "The body is too large"),
+            Self::BodyTooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, "body-too-large", "The body is too large"),
             Self::BodySlow => (StatusCode::REQUEST_TIMEOUT, "request-timeout", "The request came too slowly"),
             Self::Body(_) => (StatusCode::BAD_REQUEST, "malformed", "The request cannot be read"),
             Self::Field { .. } => (StatusCode::UNPROCESSABLE_ENTITY, "bad-field", "A field is not usable"),
@@ -107,6 +120,14 @@ impl Refusal {
             Self::Busy => (StatusCode::SERVICE_UNAVAILABLE, "busy", "Too many requests wait"),
             Self::RenewedJustNow(_) => (StatusCode::TOO_MANY_REQUESTS, "busy", "Too many renewals"),
             Self::AuthorityAway => (StatusCode::SERVICE_UNAVAILABLE, "authority-away", "The authority is away"),
+            Self::CertificateUnknown => {
+                (StatusCode::UNAUTHORIZED, "certificate-unknown", "The certificate is not good for this host")
+            }
+            Self::HostUnknown => (StatusCode::UNAUTHORIZED, "host-unknown", "There is no such host"),
+            Self::SessionOver => (StatusCode::CONFLICT, "session-over", "The session is over"),
+            Self::Contested(_) => (StatusCode::CONFLICT, "contested", "The identity is contested"),
+            Self::Crowded(_) => (StatusCode::SERVICE_UNAVAILABLE, "overloaded", "Too many at once"),
+            Self::Draining => (StatusCode::SERVICE_UNAVAILABLE, "draining", "The gateway goes away"),
         }
     }
 }
@@ -122,7 +143,7 @@ impl IntoResponse for Refusal {
             detail: self.to_string(),
         };
         let mut response = json(status, "application/problem+json", &problem);
-        if let Self::RenewedJustNow(wait) = self {
+        if let Self::RenewedJustNow(wait) | Self::Contested(wait) | Self::Crowded(wait) = self {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(wait.as_secs() + 1));
         }
         response
@@ -234,9 +255,14 @@ impl<S: AgentsStore> Enrolment<S> {
 }
 
 async fn read<T: DeserializeOwned>(body: Body) -> Result<T, Refusal> {
+    read_to(body, ENROL_BYTES_MAX).await
+}
+
+/// The body of a call, of so many bytes at most.
+pub(super) async fn read_to<T: DeserializeOwned>(body: Body, bytes_max: usize) -> Result<T, Refusal> {
     let mut body = PacedBody::new(body);
-    if !body.read_to(ENROL_BYTES_MAX).await? {
-        return Err(Refusal::BodyTooLarge);
+    if !body.read_to(bytes_max).await? {
+        return Err(Refusal::BodyTooLarge(bytes_max));
     }
     // The position and the expectation, never the text: it may hold a token.
     serde_json::from_slice(&body.into_bytes())

@@ -75,6 +75,16 @@ pub const LEASE_WAIT: Duration = Duration::from_secs(2);
 /// The least time between two compares that holes in the numbers of hints make: strangers may number theirs as they like.
 pub const HOLE_PAUSE: Duration = Duration::from_secs(1);
 
+/// After so much silence a host that polls is away: as long as a session that says nothing.
+pub const POLL_SILENCE: Duration = Duration::from_secs(45);
+/// How often it is looked for such.
+pub const POLL_SWEEP: Duration = Duration::from_secs(1);
+/// When a poll that could not be answered for want of the database looks again.
+pub const POLL_READ_RETRY: Duration = Duration::from_secs(1);
+/// Bytes of a body that become base64 at once on their way to a host that polls: whole groups of three.
+pub const SYNC_PIECE_BYTES: usize = 48 * 1024;
+const _: () = assert!(SYNC_PIECE_BYTES.is_multiple_of(3));
+
 /// Enrolments and renewals that wait for the renderer at once.
 pub const REQUESTS_WAITING_MAX: usize = 1_024;
 /// How long one of them waits.

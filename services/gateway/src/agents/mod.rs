@@ -1,4 +1,4 @@
-//! The agents' door: sessions, enrolment, echo.
+//! The agents' door: sessions, polls, enrolment, echo.
 //!
 //! - Gateways carry, they do not decide: the renderer signs what goes out, hosts sign what comes back, and both are checked by the other end.
 //! - Session state lives in the session's task and dies with it; what several share is by digest or by host.
@@ -22,6 +22,7 @@ pub mod limits;
 mod mailbox;
 mod pace;
 mod pg;
+mod polls;
 mod reader;
 mod recorder;
 mod registry;
@@ -29,6 +30,7 @@ mod renewals;
 mod session;
 mod start;
 pub mod store;
+mod sync;
 mod words;
 
 #[cfg(test)]

@@ -96,7 +96,7 @@ impl Recorder {
         loop {
             let (facts, heard) = self.count();
             if facts == 0 {
-                if heard == 0 && shutdown.is_asked() && registry.len() == 0 {
+                if heard == 0 && shutdown.is_asked() && registry.is_empty() {
                     return;
                 }
                 tokio::select! {

@@ -9,10 +9,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use holdfast_events::{Directive, DirectiveKind};
+use holdfast_identity::VerifyingKey;
 use holdfast_model::desired::Component;
 use holdfast_model::ids::HostId;
 use holdfast_model::name::Name;
 use holdfast_model::numbers::{SessionEpoch, Version};
+use holdfast_model::statement::Authority;
 use holdfast_session::scheduler::{Asker, Ended, Reach, Scheduler, Ticket};
 use holdfast_session::time::Instant;
 use holdfast_store::session::HostNewest;
@@ -24,6 +26,8 @@ use super::clock::Clock;
 use super::gauges;
 use super::limits::{BUILDS, COUNTS_GATHER, NARROW_STATES_MAX};
 use super::mailbox::Mailbox;
+use super::polls::{Poll, Polls};
+use super::recorder::Recorder;
 use super::session::FAR;
 
 /// All of them.
@@ -35,6 +39,7 @@ pub(super) struct Registry {
 #[derive(Debug)]
 struct Shared {
     sessions: Mutex<Sessions>,
+    polls: Polls,
     clock: Clock,
     changed: Notify,
 }
@@ -53,9 +58,10 @@ struct Held {
 
 impl Registry {
     /// None are held yet; the seed chooses the jitter of retries.
-    pub(super) fn new(clock: Clock, seed: u64) -> Self {
+    pub(super) fn new(clock: Clock, seed: u64, recorder: Recorder) -> Self {
         let sessions = Sessions { held: HashMap::new(), scheduler: Scheduler::new(BUILDS, seed) };
-        Self { shared: Arc::new(Shared { sessions: Mutex::new(sessions), clock, changed: Notify::new() }) }
+        let polls = Polls::new(recorder);
+        Self { shared: Arc::new(Shared { sessions: Mutex::new(sessions), polls, clock, changed: Notify::new() }) }
     }
 
     fn sessions(&self) -> MutexGuard<'_, Sessions> {
@@ -85,6 +91,29 @@ impl Registry {
         told
     }
 
+    /// The hosts that poll.
+    pub(super) fn polls(&self) -> &Polls {
+        &self.shared.polls
+    }
+
+    /// Takes a session of polls in and ends an older session of its host; nothing if a newer one is here already.
+    pub(super) fn insert_poll(
+        &self,
+        host: HostId,
+        session_epoch: SessionEpoch,
+        authority: Authority,
+        outcome_key: VerifyingKey,
+    ) -> Option<Arc<Poll>> {
+        let sessions = self.sessions();
+        match sessions.held.get(&host) {
+            Some(held) if held.session_epoch > session_epoch => return None,
+            Some(held) => held.mailbox.put(|mail| mail.close = Some(RefusalCode::Superseded)),
+            None => {}
+        }
+        drop(sessions);
+        self.polls().insert(host, session_epoch, authority, outcome_key)
+    }
+
     /// Takes a session in and ends an older one of its host; false if a newer one is here already.
     pub(super) fn insert(
         &self,
@@ -93,6 +122,7 @@ impl Registry {
         session_epoch: SessionEpoch,
         mailbox: Arc<Mailbox>,
     ) -> bool {
+        self.polls().supersede_before(host, session_epoch);
         self.schedule(|sessions, _| {
             if !sessions.scheduler.handle_held(host, namespace, session_epoch) {
                 return false;
@@ -155,18 +185,29 @@ impl Registry {
         self.sessions().held.len()
     }
 
-    /// Whose sessions are held.
+    /// Whether nobody's session is here, with a connection or by polls.
+    pub(super) fn is_empty(&self) -> bool {
+        self.len() == 0 && self.polls().len() == 0
+    }
+
+    /// Whose sessions are held, and who polls.
     pub(super) fn hosts(&self) -> Vec<HostId> {
-        self.sessions().held.keys().copied().collect()
+        let mut hosts: Vec<HostId> = self.sessions().held.keys().copied().collect();
+        hosts.extend(self.polls().hosts());
+        hosts
     }
 
     /// Versions that were rendered, of so many together; those of hosts that are elsewhere are nothing to this replica.
     pub(super) fn hint(&self, states: &[(HostId, Component, Version)], of: usize) {
-        self.schedule(|sessions, now| sessions.scheduler.handle_states(states, reach_of(of), now));
+        self.polls().hint(states.iter().map(|(host, ..)| *host));
+        if !self.sessions().held.is_empty() {
+            self.schedule(|sessions, now| sessions.scheduler.handle_states(states, reach_of(of), now));
+        }
     }
 
     /// What the authority holds of hosts: newer versions are to be built, a newer session ends the one that is here.
     pub(super) fn compare(&self, newest: &[HostNewest]) {
+        self.polls().compare(newest);
         self.schedule(|sessions, now| {
             let mut states = Vec::new();
             for host in newest {
@@ -187,6 +228,7 @@ impl Registry {
 
     /// Ends sessions whose host has a newer one. A newer one that is held here stays: what an older one said late is nothing against it.
     pub(super) fn supersede(&self, stale: &[(HostId, SessionEpoch)]) {
+        self.polls().supersede(stale);
         let sessions = self.sessions();
         let held = |(host, epoch): &(HostId, SessionEpoch)| {
             sessions.held.get(host).filter(|held| held.session_epoch == *epoch)
@@ -198,6 +240,9 @@ impl Registry {
 
     /// Asks something of a host's session; false if it has none here.
     pub(super) fn direct(&self, directive: Directive) -> bool {
+        if self.polls().direct(directive) {
+            return true;
+        }
         let Directive { kind, host } = directive;
         let sessions = self.sessions();
         let held = sessions.held.get(&host);
@@ -211,8 +256,9 @@ impl Registry {
         held.is_some()
     }
 
-    /// Tells every agent when to leave, each at its own moment of this span.
+    /// Tells every agent when to leave, each at its own moment of this span, and ends the sessions of polls.
     pub(super) fn drain(&self, spread: Duration) {
+        self.polls().drain();
         let spread_ms = u64::try_from(spread.as_millis()).unwrap_or(u64::MAX);
         let sessions = self.sessions();
         let count = u64::try_from(sessions.held.len()).unwrap_or(u64::MAX).max(1);
@@ -238,7 +284,7 @@ mod tests {
 
     #[test]
     fn the_newer_session_stays_whatever_came_first() {
-        let registry = Registry::new(Clock::start(), 1);
+        let registry = Registry::new(Clock::start(), 1, Recorder::default());
         let host = HostId::new(Uuid::from_u128(1));
         let (old, new) = (Arc::new(Mailbox::default()), Arc::new(Mailbox::default()));
         assert!(registry.insert(host, Name::default_namespace(), SessionEpoch::from_raw(1), Arc::clone(&old)));
@@ -257,7 +303,7 @@ mod tests {
 
     #[test]
     fn a_compare_wakes_with_versions_and_ends_what_moved_elsewhere() {
-        let registry = Registry::new(Clock::start(), 1);
+        let registry = Registry::new(Clock::start(), 1, Recorder::default());
         let hosts = [1, 2].map(|n| HostId::new(Uuid::from_u128(n)));
         let boxes = hosts.map(|host| {
             let mailbox = Arc::new(Mailbox::default());
@@ -291,7 +337,7 @@ mod tests {
 
     #[test]
     fn what_an_older_session_said_late_does_not_end_the_newer_one_of_its_host() {
-        let registry = Registry::new(Clock::start(), 1);
+        let registry = Registry::new(Clock::start(), 1, Recorder::default());
         let (host, mailbox) = (HostId::new(Uuid::from_u128(1)), Arc::new(Mailbox::default()));
         let epoch = SessionEpoch::from_raw;
         assert!(registry.insert(host, Name::default_namespace(), epoch(2), Arc::clone(&mailbox)));
@@ -303,7 +349,7 @@ mod tests {
 
     #[test]
     fn a_drain_gives_each_session_its_own_moment() {
-        let registry = Registry::new(Clock::start(), 1);
+        let registry = Registry::new(Clock::start(), 1, Recorder::default());
         let boxes: Vec<_> = (0..10_u128)
             .map(|n| {
                 let mailbox = Arc::new(Mailbox::default());

@@ -28,7 +28,7 @@ use holdfast_wire::code::{DirectiveCode, FaultCode, RefusalCode};
 use holdfast_wire::decode_as;
 use holdfast_wire::error::FrameError;
 use holdfast_wire::frame::Deframer;
-use holdfast_wire::message::{Hello, Message, OutcomeReport};
+use holdfast_wire::message::{Delivery, Hello, Message, OutcomeReport};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
 use super::admission::Crowded;
@@ -454,6 +454,11 @@ impl Shell {
     fn handle_admitted(&mut self, admitted: Option<Admitted>) {
         let host = self.peer.host;
         match admitted {
+            Some(Admitted::Session { session_epoch, authority, outcome_key, .. })
+                if self.context.session.delivery == Delivery::Poll =>
+            {
+                self.hand_over(session_epoch, authority, outcome_key);
+            }
             Some(Admitted::Session { namespace, session_epoch, authority, outcome_key }) => {
                 // Before the machine asks for anything: a hint from now on finds this session.
                 if !self.context.registry.insert(host, namespace, session_epoch, Arc::clone(&self.mailbox)) {
@@ -480,6 +485,22 @@ impl Shell {
             Some(Admitted::HostUnknown) => self.machine.handle_close(RefusalCode::HostUnknown, ""),
             None => self.machine.handle_refused(RefusalCode::AuthorityAway, AUTHORITY_AWAY_RETRY_MS, ""),
         }
+    }
+
+    /// The session goes on by polls: nothing is pushed, and the connection ends with the answer.
+    fn hand_over(&mut self, session_epoch: SessionEpoch, authority: Authority, outcome_key: VerifyingKey) {
+        let host = self.peer.host;
+        let Some(poll) = self.context.registry.insert_poll(host, session_epoch, authority, outcome_key) else {
+            return self.machine.handle_close(RefusalCode::Superseded, "");
+        };
+        self.machine.handle_admitted(Admission { session_epoch, authority }, self.context.now());
+        self.context.recorder.put_heard(host, session_epoch);
+        if let Some(addresses) = self.addresses.take()
+            && poll.record(&self.context.recorder, Seen::Addresses(addresses)).is_err()
+        {
+            tracing::debug!(%host, "the addresses of a host find no room; its first poll has them too");
+        }
+        tracing::info!(%host, %session_epoch, "session of polls opened");
     }
 
     fn handle_mail(&mut self) {

@@ -31,6 +31,7 @@ use super::recorder::Recorder;
 use super::registry::Registry;
 use super::renewals::Renewals;
 use super::store::{Admitted, AgentsStore};
+use super::sync;
 
 /// What a door is made of.
 #[derive(Debug)]
@@ -64,6 +65,12 @@ impl AgentsDoor {
         self.registry.len()
     }
 
+    /// How many hosts poll.
+    #[must_use]
+    pub fn polls(&self) -> usize {
+        self.registry.polls().len()
+    }
+
     /// How many builds are under way and how many slots wait.
     #[cfg(test)]
     pub(super) fn builds(&self) -> (usize, usize) {
@@ -91,8 +98,8 @@ pub fn start<S: AgentsStore>(
     tasks: &Tasks,
 ) -> AgentsDoor {
     let clock = Clock::start();
-    let registry = Registry::new(clock, config.seed);
     let recorder = Recorder::default();
+    let registry = Registry::new(clock, config.seed, recorder.clone());
     let answers = Answers::default();
     let reader = Arc::new(Reader::new(store.clone(), config.hooks));
     let narrow = serve_reads("agents narrow reader", NARROW_READS_AT_ONCE_MAX, Arc::clone(&reader), tasks);
@@ -123,6 +130,7 @@ pub fn start<S: AgentsStore>(
     );
     background(tasks, "agents compare", comparing);
     background(tasks, "agents scheduler", registry.clone().run_clock());
+    background(tasks, "agents polls", registry.polls().clone().run_sweep());
     background(tasks, "agents answers", answers.clone().run(store.clone()));
     let enrolment = Enrolment {
         store,
@@ -144,11 +152,13 @@ pub fn start<S: AgentsStore>(
         clock,
         seeds: AtomicU64::new(config.seed),
     };
+    let context = Arc::new(context);
+    let http = enrol::router(Arc::new(enrolment)).merge(sync::router(Arc::clone(&context)));
     let door = Arc::new(Door {
-        context: Arc::new(context),
+        context,
         authority: config.authority,
         tls: config.tls,
-        http: enrol::router(Arc::new(enrolment)),
+        http,
         drain_spread: config.pace.drain_spread,
         tasks: tasks.clone(),
     });

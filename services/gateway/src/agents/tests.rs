@@ -61,6 +61,7 @@ mod askers;
 mod delivery;
 #[cfg(feature = "test-hooks")]
 mod hook;
+mod polls;
 mod postgres;
 
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -402,6 +403,11 @@ impl Estate {
     }
 
     async fn start_with(hooks: Hooks) -> Self {
+        Self::start_as(hooks, |_| {}).await
+    }
+
+    /// One whose sessions have another configuration.
+    async fn start_as(hooks: Hooks, configure: impl FnOnce(&mut SessionConfig)) -> Self {
         let authority = mk_authority();
         let ca = Arc::new(Ca::create(authority.id, OffsetDateTime::now_utc()).unwrap());
         let roots = ca.roots().unwrap();
@@ -413,10 +419,12 @@ impl Estate {
         let tasks = Tasks::new(Shutdown::new());
         let (wakes, woken) = mpsc::channel(16);
         let (bell, rung) = mpsc::channel(1_024);
+        let mut session = SessionConfig::standard(vec![address.to_string()]);
+        configure(&mut session);
         let config = DoorConfig {
             authority: authority.id,
             renderer_certificate: ca.certify_signing_key(&memory.renderer_key(), OffsetDateTime::now_utc()).unwrap(),
-            session: SessionConfig::standard(vec![address.to_string()]),
+            session,
             tls: Arc::new(ServerTls::new(agents_door(&server, &roots).unwrap())),
             pace: Pace::default(),
             seed: 7,

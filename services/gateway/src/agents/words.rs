@@ -15,7 +15,8 @@ pub(super) const fn reason_of(cause: CloseCause, drained: bool) -> CloseReason {
     match cause {
         CloseCause::Theirs(_) => CloseReason::AgentLeft,
         CloseCause::Lost if drained => CloseReason::Drained,
-        CloseCause::Lost => CloseReason::Lost,
+        // A session that goes on by polls has its end there.
+        CloseCause::Lost | CloseCause::Polls => CloseReason::Lost,
         CloseCause::Ours(code) => match code {
             RefusalCode::Superseded => CloseReason::Superseded,
             RefusalCode::Draining => CloseReason::GatewayStopped,

@@ -29,6 +29,10 @@ pub(super) fn check(world: &mut World) {
         let said = Said::by_program(&command.env(variable, value).output().expect("it runs"));
         world.refused(rule, place, Leaves::Nothing, &said);
     }
+    // A mode that is none, which its own variable is named for.
+    let mut command = gateway(world);
+    let said = Said::by_program(&command.env("HOLDFAST_DELIVERY_MODE", "pull").output().expect("it runs"));
+    world.refused_again("setting-value", "HOLDFAST_DELIVERY_MODE", Leaves::Nothing, &said);
     check_files(world);
     check_addresses(world);
     check_keys(world);

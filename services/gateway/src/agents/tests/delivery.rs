@@ -10,6 +10,7 @@ use holdfast_session::scheduler::{Asker, Ended, Lane, Start, Ticket};
 use super::super::clock::Clock;
 use super::super::limits::{BUILDS, WIDE_READS_AT_ONCE_MAX};
 use super::super::mailbox::Mailbox;
+use super::super::recorder::Recorder;
 use super::super::registry::Registry;
 use super::*;
 
@@ -184,8 +185,11 @@ impl Sessions {
     /// They have their first states.
     fn new() -> Self {
         let epoch = SessionEpoch::from_raw(1);
-        let mut at =
-            Self { registry: Registry::new(Clock::start(), 7), mailboxes: BTreeMap::new(), under_way: VecDeque::new() };
+        let mut at = Self {
+            registry: Registry::new(Clock::start(), 7, Recorder::default()),
+            mailboxes: BTreeMap::new(),
+            under_way: VecDeque::new(),
+        };
         for host in (0..FLEET).map(mk_host) {
             let mailbox = Arc::new(Mailbox::default());
             assert!(at.registry.insert(host, Name::default_namespace(), epoch, Arc::clone(&mailbox)));

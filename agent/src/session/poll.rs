@@ -1,0 +1,361 @@
+//! A session by polls: the same machine as in a session with a connection, its messages carried by requests.
+//!
+//! - Every check is the machine's: signatures, order, bases, no going back. What is said of an update is signed by it, too.
+//! - A request waits at the gateway until something changes; an outcome or a change of addresses cuts that short.
+//! - States are taken only while nothing is under way, so that one body is in memory at once; a long apply keeps the host heard.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use holdfast_identity::https::{Client, Request};
+use holdfast_identity::tls::client::{AgentProtocol, agent};
+use holdfast_model::desired::{Component, Stamp};
+use holdfast_model::numbers::{SessionEpoch, UpdateSeq};
+use holdfast_model::statement::{Authority, OutcomeKind};
+use holdfast_runtime::Chain;
+use holdfast_session::agent::{CloseCause, Dialer, Event, Session};
+use holdfast_wire::code::{DirectiveCode, RefusalCode};
+use holdfast_wire::decode_as;
+use holdfast_wire::enrol::Problem;
+use holdfast_wire::frame::Deframer;
+use holdfast_wire::limits::CHUNK_BYTES_MAX;
+use holdfast_wire::message::{
+    Chunk, Delivery, Directive, HelloAck, Inventory, Liveness, Message, OutcomeReport, SessionLimits, Update,
+    UpdateContent,
+};
+use holdfast_wire::negotiate::{Protocol, ProtocolRange};
+use holdfast_wire::sync::{
+    SYNC_ANSWER_BYTES_MAX, SYNC_OUTCOMES_MAX, SYNC_PATH, SYNC_WAIT_MS_MAX, SeenState, SyncAnswer, SyncInventory,
+    SyncOutcome, SyncRequest, SyncState,
+};
+use hyper::Method;
+use hyper::header::CONTENT_TYPE;
+
+use super::Shell;
+use super::drive::{Applying, rename, start, warn_refused};
+use super::keys::HostKeys;
+use super::status::Link;
+use crate::service::WorkerGone;
+
+/// How much longer than the wait an answer may take: a largest body on a link of 10 Mbit/s.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+/// How often a host says that it is there while it puts something into force.
+const BUSY_INTERVAL: Duration = Duration::from_secs(15);
+
+/// Why a request had no answer that can be used.
+enum Failed {
+    /// The session is over, for this reason.
+    Closed(CloseCause),
+    /// Nothing came of it.
+    Lost,
+}
+
+/// A session and what it owes.
+struct Polls {
+    gateway: String,
+    machine: Session<HostKeys>,
+    session_epoch: Option<SessionEpoch>,
+    last_update_seq: UpdateSeq,
+    seen: BTreeMap<Component, SeenState>,
+    /// What failed once and was asked for once more: one recovery, as in any session.
+    retried: BTreeMap<Component, Stamp>,
+    outcomes: Vec<OutcomeReport>,
+    inventory: Option<Inventory>,
+    applying: Option<Applying>,
+    closed: Option<CloseCause>,
+}
+
+/// Polls a gateway until it is over; why it is. The first request goes on with the session that the gateway's answer to Hello opened.
+pub(super) async fn poll(
+    shell: &mut Shell,
+    dialer: &mut Dialer,
+    gateway: &str,
+    session_epoch: Option<SessionEpoch>,
+) -> Result<CloseCause, WorkerGone> {
+    let mut machine = shell.session().await?;
+    // Its Hello is what the requests say.
+    drop(machine.poll_transmit(&mut Vec::new()));
+    let mut polls = Polls {
+        gateway: gateway.to_owned(),
+        machine,
+        session_epoch,
+        last_update_seq: UpdateSeq::ZERO,
+        seen: BTreeMap::new(),
+        retried: BTreeMap::new(),
+        outcomes: Vec::new(),
+        inventory: Some(shell.inventory.borrow().clone()),
+        applying: None,
+        closed: None,
+    };
+    let mut inventory = shell.inventory.clone();
+    loop {
+        polls.take_events(shell, dialer);
+        if let Some(cause) = polls.closed {
+            return Ok(cause);
+        }
+        let request = polls.request(shell);
+        let (is_idle, said) = (polls.is_idle(), request.outcomes.len());
+        let asked = ask(shell, &polls.gateway, &request);
+        let answered = tokio::select! {
+            answered = asked => Some(answered),
+            // Worth reporting: it does not wait behind what is only waited for.
+            Ok(()) = inventory.changed(), if is_idle => {
+                polls.inventory = Some(inventory.borrow_and_update().clone());
+                None
+            }
+        };
+        match answered {
+            None => continue,
+            Some(Err(Failed::Lost)) => return Ok(CloseCause::Lost),
+            Some(Err(Failed::Closed(cause))) => return Ok(cause),
+            Some(Ok(answer)) => {
+                polls.outcomes.drain(..said);
+                polls.inventory = None;
+                polls.take(shell, dialer, answer).await?;
+            }
+        }
+        polls.work(shell, dialer).await?;
+    }
+}
+
+impl Polls {
+    /// Whether nothing is under way and nothing is owed: then a request may wait.
+    fn is_idle(&self) -> bool {
+        self.applying.is_none() && self.outcomes.is_empty() && self.machine.is_open()
+    }
+
+    fn request(&self, shell: &Shell) -> SyncRequest {
+        let outcomes = self.outcomes.iter().take(SYNC_OUTCOMES_MAX).map(outcome_out).collect();
+        let inventory = self.inventory.as_ref().map(|inventory| SyncInventory {
+            hostname: inventory.hostname.clone(),
+            kernel: inventory.kernel.clone(),
+            addresses: inventory.addresses.clone(),
+        });
+        SyncRequest {
+            session_epoch: self.session_epoch,
+            agent_version: env!("CARGO_PKG_VERSION").to_owned(),
+            boot_id: Some(shell.boot_id),
+            last_update_seq: self.last_update_seq,
+            seen: self.seen.values().copied().collect(),
+            outcomes,
+            inventory,
+            wait_ms: Some(if self.is_idle() { SYNC_WAIT_MS_MAX } else { 0 }),
+        }
+    }
+
+    /// Waits for what is under way: its end, or the time to say that the host is there.
+    async fn work(&mut self, shell: &mut Shell, dialer: &mut Dialer) -> Result<(), WorkerGone> {
+        let until = tokio::time::Instant::now() + BUSY_INTERVAL;
+        while let Some(applying) = &mut self.applying {
+            let (update_seq, result) = tokio::select! {
+                done = applying => done?,
+                () = tokio::time::sleep_until(until) => return Ok(()),
+            };
+            self.applying = None;
+            self.machine.handle_result(update_seq, result);
+            self.take_events(shell, dialer);
+        }
+        Ok(())
+    }
+
+    /// Takes an answer: what it says of the session first, then states, then what is asked.
+    async fn take(&mut self, shell: &mut Shell, dialer: &mut Dialer, answer: SyncAnswer) -> Result<(), WorkerGone> {
+        let now = shell.now();
+        self.session_epoch = Some(answer.session_epoch);
+        if !self.machine.is_open() {
+            let ack = ack_of(&answer);
+            self.machine.handle_message(Message::HelloAck(ack), now);
+        }
+        self.take_events(shell, dialer);
+        rename(shell, dialer, &answer.gateways).await?;
+        for fault in &answer.faults {
+            tracing::warn!(gateway = self.gateway, code = fault.code, "the gateway passed over what this host said");
+        }
+        if self.applying.is_none() && self.closed.is_none() {
+            for state in &answer.states {
+                self.take_state(state, now);
+                self.take_events(shell, dialer);
+            }
+        }
+        for word in &answer.directives {
+            let code = match word.as_str() {
+                "reconnect" => DirectiveCode::Reconnect,
+                "re-enrol" => DirectiveCode::Reenrol,
+                _ => DirectiveCode::Unknown(0),
+            };
+            self.machine.handle_message(Message::Directive(Directive { code, argument: Vec::new() }), now);
+            self.take_events(shell, dialer);
+        }
+        if answer.delivery == Delivery::Push && self.closed.is_none() {
+            tracing::info!(gateway = self.gateway, "gateway pushes");
+            self.closed = Some(CloseCause::Directed);
+        }
+        Ok(())
+    }
+
+    /// Hands one state to the machine, as the messages that it would be in a session.
+    fn take_state(&mut self, state: &SyncState, now: holdfast_session::time::Instant) {
+        let SyncState { component, stamp, signature, update_seq, body, too_large_bytes } = state;
+        if let Some(bytes) = too_large_bytes {
+            tracing::warn!(%component, version = %stamp.version, bytes, "a state is larger than what travels");
+        }
+        let Some(update_seq) = *update_seq else { return };
+        let signature = STANDARD.decode(signature).ok().and_then(|bytes| bytes.try_into().ok());
+        let body = body.as_ref().map(|body| STANDARD.decode(body)).transpose();
+        let (Some(signature), Ok(body)) = (signature, body) else {
+            return self.machine.handle_close(RefusalCode::Malformed, "a state is no base64");
+        };
+        self.last_update_seq = update_seq;
+        self.seen.insert(*component, SeenState { component: *component, stamp: *stamp, applied: false });
+        let bytes_total = body.as_ref().map(|body| u32::try_from(body.len()).unwrap_or(u32::MAX));
+        let content =
+            bytes_total.map_or(UpdateContent::VersionOnly, |bytes_total| UpdateContent::Snapshot { bytes_total });
+        let update = Update { update_seq, component: *component, stamp: *stamp, signature, content };
+        self.machine.handle_message(Message::Update(update), now);
+        let mut offset = 0;
+        for piece in body.unwrap_or_default().chunks(CHUNK_BYTES_MAX) {
+            self.machine.handle_message(Message::Chunk(Chunk { update_seq, offset, bytes: piece.to_vec() }), now);
+            offset += u32::try_from(piece.len()).unwrap_or(0);
+        }
+        // What was heard by an answer is a sign of life.
+        self.machine.handle_message(Message::Liveness(Liveness { counter: 0 }), now);
+    }
+
+    /// What the machine tells and says.
+    fn take_events(&mut self, shell: &mut Shell, dialer: &mut Dialer) {
+        while let Some(event) = self.machine.poll_event() {
+            match event {
+                Event::Opened(ack) => {
+                    dialer.handle_opened(shell.now());
+                    let gateway = self.gateway.clone();
+                    tracing::info!(gateway, session_epoch = ack.session_epoch.raw(), "session of polls is open");
+                    shell.tell(|status| {
+                        status.authority_epoch = ack.authority.epoch.raw();
+                        status.updates = 0;
+                        status.refusal = None;
+                        status.link = Link::Polling { gateway, session_epoch: ack.session_epoch };
+                    });
+                }
+                Event::Apply(apply) => {
+                    shell.tell(|status| status.take(apply.component));
+                    self.applying = Some(start(shell, *apply));
+                }
+                Event::Refused { component, stamp, reason } => {
+                    warn_refused(shell, &self.gateway, component, stamp, reason);
+                }
+                Event::Directive(code) => tracing::info!(gateway = self.gateway, ?code, "gateway asks"),
+                Event::Fault { code, .. } => {
+                    tracing::warn!(gateway = self.gateway, %code, "something out of the protocol")
+                }
+                Event::Drain(_) => {}
+                Event::Closed(cause) => self.closed = Some(cause),
+            }
+        }
+        self.take_words();
+    }
+
+    /// Outcomes that the machine has signed; the rest of what it says has no place in a request.
+    fn take_words(&mut self) {
+        let mut deframer = Deframer::new(self.machine.frame_bytes_max());
+        let mut bytes = Vec::new();
+        while let Ok(Some(_)) = self.machine.poll_transmit(&mut bytes) {
+            deframer.push(&std::mem::take(&mut bytes));
+            let Ok(Some(frame)) = deframer.poll_frame() else { continue };
+            if let Ok(Message::Outcome(report)) = decode_as(ProtocolRange::only(Protocol::NEWEST), &frame) {
+                self.settle(&report);
+                self.outcomes.push(report);
+            }
+        }
+    }
+
+    /// What came of an update decides what is asked for: what failed once is, once more.
+    fn settle(&mut self, report: &OutcomeReport) {
+        match report.kind {
+            OutcomeKind::Applied | OutcomeKind::RetainedLocalOverride => {
+                if let Some(seen) = self.seen.get_mut(&report.component).filter(|seen| seen.stamp == report.wanted) {
+                    seen.applied = true;
+                }
+            }
+            OutcomeKind::Failed => {
+                let again = self.retried.insert(report.component, report.wanted);
+                if again != Some(report.wanted) {
+                    self.seen.remove(&report.component);
+                }
+            }
+        }
+    }
+}
+
+/// What an answer says of its session, in the words of a gateway that has a connection.
+fn ack_of(answer: &SyncAnswer) -> HelloAck {
+    use holdfast_wire::limits::{BYTES_IN_FLIGHT_MAX, UPDATES_IN_FLIGHT_MAX};
+    HelloAck {
+        protocol: Protocol::NEWEST.number(),
+        session_epoch: answer.session_epoch,
+        authority: Authority { id: answer.authority_id, epoch: answer.authority_epoch },
+        delivery: Delivery::Push,
+        liveness_interval_ms: SYNC_WAIT_MS_MAX,
+        limits: SessionLimits {
+            body_bytes_max: answer.body_bytes_max,
+            updates_in_flight_max: u16::try_from(UPDATES_IN_FLIGHT_MAX).unwrap_or(u16::MAX),
+            bytes_in_flight_max: u32::try_from(BYTES_IN_FLIGHT_MAX).unwrap_or(u32::MAX),
+        },
+        gateways: answer.gateways.clone(),
+    }
+}
+
+fn outcome_out(report: &OutcomeReport) -> SyncOutcome {
+    SyncOutcome {
+        update_seq: report.update_seq,
+        component: report.component,
+        kind: report.kind.word().to_owned(),
+        wanted: report.wanted,
+        applied: report.applied,
+        conditions: report.conditions.clone(),
+        signature: STANDARD.encode(report.signature),
+    }
+}
+
+/// Asks once.
+async fn ask(shell: &Shell, gateway: &str, request: &SyncRequest) -> Result<SyncAnswer, Failed> {
+    let lost = |error: &(dyn std::error::Error + 'static)| {
+        let text = Chain(error).to_string();
+        tracing::warn!(gateway, error = text, "a poll has no answer");
+        shell.tell(|status| status.last_end = Some(text));
+        Failed::Lost
+    };
+    let credential = shell.enrolment.credential().map_err(|error| lost(&error))?;
+    let config = agent(&credential, &shell.enrolment.roots, AgentProtocol::Http).map_err(|error| lost(&error))?;
+    let body = serde_json::to_vec(request).map_err(|error| lost(&error))?;
+    let wait = Duration::from_millis(u64::from(request.wait_ms.unwrap_or(SYNC_WAIT_MS_MAX)));
+    let asked = Request::new(Method::POST, format!("https://{gateway}{SYNC_PATH}"))
+        .header(CONTENT_TYPE, "application/json")
+        .map_err(|error| lost(&error))?
+        .timeout(wait + ANSWER_TIMEOUT)
+        .response_bytes_max(SYNC_ANSWER_BYTES_MAX)
+        .body(body);
+    let response = Client::new(config).request(asked).await.map_err(|error| lost(&error))?;
+    if response.status.is_success() {
+        return serde_json::from_slice(&response.body).map_err(|error| lost(&error));
+    }
+    let problem = serde_json::from_slice::<Problem>(&response.body);
+    let word = problem.as_ref().map_or("", |problem| problem.code.as_str());
+    tracing::warn!(gateway, status = response.status.as_u16(), code = word, "a poll is refused");
+    let (code, retry_after_ms) = match word {
+        "certificate-unknown" => (RefusalCode::CertificateRevoked, 0),
+        "host-unknown" => (RefusalCode::HostUnknown, 0),
+        "contested" => (RefusalCode::Superseded, 30_000),
+        "overloaded" => (RefusalCode::Overloaded, 5_000),
+        "draining" => (RefusalCode::Draining, 0),
+        "authority-away" => (RefusalCode::AuthorityAway, 5_000),
+        // Its gateway was started anew, or another agent has the session: dialling tells which.
+        _ => {
+            let text = problem.map_or_else(|_| response.status.to_string(), |problem| problem.detail);
+            shell.tell(|status| status.last_end = Some(format!("the gateway refuses polls: {text}")));
+            return Err(Failed::Lost);
+        }
+    };
+    Err(Failed::Closed(CloseCause::Theirs { code, retry_after_ms }))
+}

@@ -1,0 +1,133 @@
+//! A host that polls a real gateway in poll mode: by the words of the documentation, by requests of its own, and by nothing that pushes.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use holdfast_identity::https::{Client, Request};
+use holdfast_identity::tls::client::AgentProtocol;
+use holdfast_identity::tls::install_crypto_provider;
+use holdfast_model::artifact;
+use holdfast_model::desired::Component;
+use holdfast_model::numbers::UpdateSeq;
+use holdfast_wire::code::RefusalCode;
+use holdfast_wire::message::{Delivery, Message};
+use holdfast_wire::sync::{SYNC_PATH, SeenState, SyncAnswer, SyncOutcome, SyncRequest};
+use hyper::Method;
+
+use crate::control_plane::ControlPlane;
+use crate::first_agent::FirstAgent;
+use crate::peer::{Peer, host_view};
+use crate::versions::{apply_policy, until_synced};
+
+const DEADLINE: Duration = Duration::from_secs(40);
+
+/// What a host that polls keeps of its session.
+struct Poller<'a> {
+    plane: &'a ControlPlane,
+    peer: &'a Peer,
+    next: SyncRequest,
+}
+
+impl Poller<'_> {
+    async fn ask(&self, request: &SyncRequest) -> SyncAnswer {
+        let url = format!("https://{}{SYNC_PATH}", self.plane.agents_door());
+        let body = serde_json::to_vec(request).expect("JSON");
+        let request = Request::new(Method::POST, url).timeout(DEADLINE).body(body);
+        let client = Client::new(self.peer.tls(AgentProtocol::Http));
+        let response = client.request(request).await.expect("the door answers");
+        let text = String::from_utf8_lossy(&response.body);
+        serde_json::from_slice(&response.body).unwrap_or_else(|error| panic!("{error}: {text}"))
+    }
+
+    /// Checks what came and says that it is in force; how many bodies came.
+    async fn take(&mut self, answer: &SyncAnswer) -> usize {
+        assert_eq!((answer.host_id, answer.delivery), (self.peer.host, Delivery::Poll));
+        assert_eq!((answer.authority_id, answer.authority_epoch), (self.peer.authority.id, self.peer.authority.epoch));
+        let mut outcomes = Vec::new();
+        for state in &answer.states {
+            let signature = STANDARD.decode(&state.signature).expect("base64").try_into().expect("64 bytes");
+            self.peer.assert_genuine(state.component, state.stamp, &signature);
+            let Some(update_seq) = state.update_seq else { continue };
+            if let Some(body) = state.body.as_ref().filter(|_| state.component == Component::Policy) {
+                let body = artifact::decode(&STANDARD.decode(body).expect("base64")).expect("a policy");
+                assert_eq!(body.digest(), state.stamp.digest, "the body is the one that was signed");
+            }
+            let report = self.peer.applied(answer.session_epoch, update_seq, state.component, state.stamp);
+            outcomes.push(SyncOutcome {
+                update_seq,
+                component: state.component,
+                kind: report.kind.word().to_owned(),
+                wanted: report.wanted,
+                applied: report.applied,
+                conditions: report.conditions,
+                signature: STANDARD.encode(report.signature),
+            });
+            self.next.last_update_seq = update_seq;
+            self.next.seen.retain(|seen| seen.component != state.component);
+            self.next.seen.push(SeenState { component: state.component, stamp: state.stamp, applied: true });
+        }
+        self.next.session_epoch = Some(answer.session_epoch);
+        let said = self.ask(&SyncRequest { outcomes, wait_ms: Some(0), ..self.next.clone() }).await;
+        assert_eq!((said.faults.len(), said.states.len()), (0, 0), "{said:?}");
+        answer.states.iter().filter(|state| state.body.is_some()).count()
+    }
+}
+
+/// The example of the page, as it stands there.
+fn documented() -> String {
+    let page = include_str!("../../../docs/poll.md");
+    let start = page.find("```sh\ncurl").expect("the page has an example") + "```sh\n".len();
+    page[start..].split("```").next().expect("it ends").to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn g01_a_host_polls_by_the_documented_command_takes_changes_as_they_come_and_is_proven_by_its_outcomes() {
+    install_crypto_provider();
+    let mut plane = ControlPlane::start_with(&[("HOLDFAST_DELIVERY_MODE", "poll".to_owned())]).await;
+    apply_policy(&plane, "{cidr: 192.0.2.0/24}");
+    let peer = Peer::enrol(&plane, "web", "10.0.0.1").await;
+    let identity = plane.folder().join("identity");
+    std::fs::create_dir(&identity).expect("the folder is ours");
+    peer.credential.save(&identity, "host").expect("the folder is ours");
+    std::fs::copy(plane.keys("public").join("ca.pem"), identity.join("ca.pem")).expect("init made it");
+
+    // The command of the page, to the letter.
+    let mut command = Command::new("bash");
+    command.args(["-c", &documented()]).env("IDENTITY", &identity);
+    let said = command.env("GATEWAY", plane.agents_door().to_string()).output().expect("bash is there");
+    assert!(said.status.success(), "{said:?}");
+    let first: SyncAnswer = serde_json::from_slice(&said.stdout).unwrap_or_else(|error| panic!("{error}: {said:?}"));
+    assert_eq!(first.states.len(), 4, "every component");
+    let mut poller = Poller { plane: &plane, peer: &peer, next: SyncRequest::default() };
+    assert_eq!(poller.take(&first).await, 4, "each with its body");
+    until_synced(&plane, "web", first.states[0].stamp.version.raw());
+    assert!(host_view(&plane, "web")["last_snapshot_sent_at"].is_string());
+
+    // One that waits hears of a change as it comes.
+    let waiting = poller.next.clone();
+    let began = Instant::now();
+    let (answer, ()) = tokio::join!(poller.ask(&waiting), async {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        tokio::task::block_in_place(|| apply_policy(&plane, "{cidr: 198.51.100.0/24}"));
+    });
+    assert!(began.elapsed() < Duration::from_secs(20), "before the wait is over: {:?}", began.elapsed());
+    assert_eq!(poller.take(&answer).await, 1, "what did not change has no body");
+    until_synced(&plane, "web", answer.states[0].stamp.version.raw());
+    assert_eq!(poller.next.last_update_seq, UpdateSeq::from_raw(5));
+
+    // An agent that can only be pushed to is told so.
+    let mut old = FirstAgent::dial(plane.agents_door(), &peer).await;
+    let said = old.hear().await;
+    let Message::Refusal(refusal) = &said else { panic!("{said:?}") };
+    assert_eq!(refusal.code, RefusalCode::NoCommonProtocol);
+    assert!(refusal.detail.contains("delivers by poll"), "{refusal:?}");
+    // And nothing of push was awake in all of this.
+    let metrics = plane.gateway_metrics();
+    let idle = |name: &str| metrics.lines().filter(|line| line.starts_with(name)).all(|line| line.ends_with(" 0"));
+    assert!(idle("holdfast_gateway_sessions") && idle("holdfast_gateway_updates_total"), "{metrics}");
+    assert!(idle("holdfast_gateway_builds_total"), "{metrics}");
+    assert!(metrics.contains("holdfast_gateway_syncs_total"), "{metrics}");
+    plane.assert_runs();
+}
