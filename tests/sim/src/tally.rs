@@ -36,6 +36,8 @@ tally! {
     connections,
     /// Sessions that agents saw open.
     sessions,
+    /// Hellos that a gateway without its lease sent away.
+    refused_without_lease,
     /// Versions that were committed.
     versions,
     /// Updates written whole.

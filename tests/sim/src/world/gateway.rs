@@ -14,6 +14,7 @@ use super::ask::Ask;
 use super::facts::{Fact, Seen};
 use super::parts::{Action, End, Gateway, Process};
 use super::registry::Newest;
+use crate::store::LEASE_TTL_MS;
 
 /// Facts in one transaction; the product takes a thousand.
 const BATCH_MAX: usize = 32;
@@ -108,7 +109,7 @@ impl World {
         let now = self.gateway_now(gateway).as_millis();
         let at = &mut self.gateways[gateway];
         at.is_record_planned = false;
-        if at.writing.is_some() || !at.holds_lease || (at.facts.is_empty() && at.heard.is_empty()) {
+        if at.writing.is_some() || at.held_until <= now || (at.facts.is_empty() && at.heard.is_empty()) {
             return;
         }
         let count = at.facts.len().min(BATCH_MAX);
@@ -150,14 +151,21 @@ impl World {
 
     pub(crate) fn hold_lease(&mut self, gateway: usize, life: u32) {
         if self.is_gateway(gateway, life) {
+            self.gateways[gateway].lease_asked = self.gateway_now(gateway).as_millis();
             self.submit(Some(Process::Gateway(gateway)), Ask::Lease);
         }
+    }
+
+    /// Whether the lease is held, by this process's own clock: one that was held still does not take it for held when it goes on.
+    pub(crate) fn holds_lease(&self, gateway: usize) -> bool {
+        self.gateway_now(gateway).as_millis() < self.gateways[gateway].held_until
     }
 
     /// The lease is held, or is not.
     pub(crate) fn handle_lease(&mut self, gateway: usize, holds: bool) {
         let life = self.gateways[gateway].life;
-        self.gateways[gateway].holds_lease = holds;
+        let at = &mut self.gateways[gateway];
+        at.held_until = if holds { at.lease_asked + LEASE_TTL_MS } else { 0 };
         let wait = if holds { RENEWAL_MS } else { RENEWAL_MS / 10 };
         self.queue.put(self.now + wait, Action::Lease { gateway, life });
         if holds {

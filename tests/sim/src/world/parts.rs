@@ -156,7 +156,9 @@ pub(crate) struct Gateway {
     pub(crate) retry_ms: u64,
     pub(crate) is_record_planned: bool,
     pub(crate) term: Option<LeaseTerm>,
-    pub(crate) holds_lease: bool,
+    /// When the lease was asked for, and until when it is held, both by this process's clock.
+    pub(crate) lease_asked: u64,
+    pub(crate) held_until: u64,
 }
 
 impl Gateway {
@@ -176,7 +178,8 @@ impl Gateway {
             retry_ms: 0,
             is_record_planned: false,
             term: None,
-            holds_lease: false,
+            lease_asked: 0,
+            held_until: 0,
         }
     }
 

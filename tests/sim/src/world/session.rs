@@ -132,7 +132,14 @@ impl World {
             Event::Hello(_) => {
                 let Some(side) = self.gateway_side(conn) else { return };
                 let host = side.host;
-                self.submit(Some(Process::Gateway(gateway)), Ask::Open { conn, host });
+                if self.holds_lease(gateway) {
+                    return self.submit(Some(Process::Gateway(gateway)), Ask::Open { conn, host });
+                }
+                // A session of a gateway without a lease would take the host from one that has.
+                self.tally.refused_without_lease += 1;
+                if let Some(side) = self.gateway_side(conn) {
+                    side.machine.handle_refused(RefusalCode::AuthorityAway, AUTHORITY_AWAY_RETRY_MS, "");
+                }
             }
             Event::Want(want) => self.ask_desired(conn, want),
             Event::Sent { update_seq, component, stamp, form, cause } => {
