@@ -32,6 +32,9 @@ CREATE TABLE public.authority (
     authority_id uuid NOT NULL,
     authority_epoch bigint NOT NULL,
     created_at timestamp with time zone NOT NULL,
+    raised_at timestamp with time zone,
+    raised_by text,
+    raised_for text,
     CONSTRAINT authority_authority_epoch_check CHECK ((authority_epoch > 0)),
     CONSTRAINT authority_only_row_check CHECK (only_row)
 );
@@ -43,6 +46,22 @@ CREATE TABLE public.certificates (
     not_after timestamp with time zone NOT NULL,
     issued_at timestamp with time zone NOT NULL
 );
+CREATE TABLE public.claims (
+    host_id uuid NOT NULL,
+    component smallint NOT NULL,
+    session_epoch bigint NOT NULL,
+    authority_epoch bigint NOT NULL,
+    version bigint,
+    digest bytea,
+    goes_back boolean NOT NULL,
+    claimed_at timestamp with time zone NOT NULL,
+    confirmed_at timestamp with time zone,
+    CONSTRAINT claims_check CHECK (((version IS NULL) = (digest IS NULL))),
+    CONSTRAINT claims_check1 CHECK (((version IS NOT NULL) OR (NOT goes_back))),
+    CONSTRAINT claims_digest_check CHECK ((octet_length(digest) = 32)),
+    CONSTRAINT claims_version_check CHECK ((version > 0))
+)
+WITH (fillfactor='70');
 CREATE TABLE public.desired_latest (
     host_id uuid NOT NULL,
     component smallint NOT NULL,
@@ -301,6 +320,8 @@ ALTER TABLE ONLY public.authority
     ADD CONSTRAINT authority_pkey PRIMARY KEY (only_row);
 ALTER TABLE ONLY public.certificates
     ADD CONSTRAINT certificates_pkey PRIMARY KEY (serial);
+ALTER TABLE ONLY public.claims
+    ADD CONSTRAINT claims_pkey PRIMARY KEY (host_id, component);
 ALTER TABLE ONLY public.desired_latest
     ADD CONSTRAINT desired_latest_pkey PRIMARY KEY (host_id, component);
 ALTER TABLE ONLY public.desired_states
@@ -369,7 +390,9 @@ ALTER TABLE public.events ENABLE ROW LEVEL SECURITY;
 CREATE POLICY events_of_agents_door ON public.events FOR INSERT TO holdfast_gateway_agents WITH CHECK ((kind = ANY (ARRAY['certificate.requested'::text, 'enrolment.requested'::text, 'lease.acquired'::text, 'outcome.recorded'::text, 'protocol.fault'::text, 'session.closed'::text, 'session.opened'::text, 'session.snapshot_sent'::text])));
 CREATE POLICY events_of_agents_door_contested ON public.events FOR INSERT TO holdfast_gateway_agents WITH CHECK ((kind = 'session.contested'::text));
 CREATE POLICY events_of_operators_door ON public.events FOR INSERT TO holdfast_gateway_operators WITH CHECK ((kind = ANY (ARRAY['authority.epoch.raised'::text, 'intent.object.deleted'::text, 'intent.object.put'::text, 'operation.accepted'::text, 'operation.finished'::text, 'token.api.created'::text, 'token.api.revoked'::text, 'token.enrol.created'::text, 'token.enrol.revoked'::text])));
+CREATE POLICY events_of_operators_door_in_a_new_life ON public.events FOR INSERT TO holdfast_gateway_operators WITH CHECK ((kind = 'authority.rollback.confirmed'::text));
 CREATE POLICY events_of_renderer ON public.events FOR INSERT TO holdfast_renderer WITH CHECK ((kind = ANY (ARRAY['certificate.issued'::text, 'enrolment.refused'::text, 'host.addresses.changed'::text, 'host.enrolled'::text, 'lease.acquired'::text, 'operation.finished'::text, 'render.committed'::text, 'render.desired'::text])));
+CREATE POLICY events_of_renderer_in_a_new_life ON public.events FOR INSERT TO holdfast_renderer WITH CHECK ((kind = 'render.signed_again'::text));
 CREATE POLICY events_read ON public.events FOR SELECT TO holdfast_renderer, holdfast_gateway_operators, holdfast_reader USING (true);
 ALTER TABLE public.leases ENABLE ROW LEVEL SECURITY;
 CREATE POLICY leases_of_agents_door ON public.leases TO holdfast_gateway_agents USING ((name ~~ 'gw\_%'::text));
@@ -392,10 +415,18 @@ GRANT SELECT ON TABLE public.authority TO holdfast_gateway_agents;
 GRANT SELECT ON TABLE public.authority TO holdfast_gateway_operators;
 GRANT SELECT ON TABLE public.authority TO holdfast_reader;
 GRANT UPDATE(authority_epoch) ON TABLE public.authority TO holdfast_gateway_operators;
+GRANT UPDATE(raised_at) ON TABLE public.authority TO holdfast_gateway_operators;
+GRANT UPDATE(raised_by) ON TABLE public.authority TO holdfast_gateway_operators;
+GRANT UPDATE(raised_for) ON TABLE public.authority TO holdfast_gateway_operators;
 GRANT SELECT,INSERT ON TABLE public.certificates TO holdfast_renderer;
 GRANT SELECT ON TABLE public.certificates TO holdfast_gateway_agents;
 GRANT SELECT ON TABLE public.certificates TO holdfast_gateway_operators;
 GRANT SELECT ON TABLE public.certificates TO holdfast_reader;
+GRANT SELECT,DELETE ON TABLE public.claims TO holdfast_renderer;
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.claims TO holdfast_gateway_agents;
+GRANT SELECT ON TABLE public.claims TO holdfast_gateway_operators;
+GRANT SELECT ON TABLE public.claims TO holdfast_reader;
+GRANT UPDATE(confirmed_at) ON TABLE public.claims TO holdfast_gateway_operators;
 GRANT SELECT,INSERT,UPDATE ON TABLE public.desired_latest TO holdfast_renderer;
 GRANT SELECT ON TABLE public.desired_latest TO holdfast_gateway_agents;
 GRANT SELECT ON TABLE public.desired_latest TO holdfast_gateway_operators;

@@ -242,6 +242,12 @@ pub(crate) enum Command {
         #[arg(long, value_parser = duration, default_value = "60s", value_name = "DURATION")]
         timeout: Duration,
     },
+    /// Which life of the database this is, and what hosts hold that it never rendered: after a restore or a promotion.
+    #[command(before_help = help::AUTHORITY)]
+    Authority {
+        #[command(subcommand)]
+        command: Authority,
+    },
     /// Prove that the database says what its events say.
     #[command(before_help = help::REBUILD)]
     Rebuild {
@@ -398,6 +404,31 @@ pub(crate) enum ApiToken {
     Revoke {
         /// `at_…`
         id: String,
+    },
+}
+
+/// The authority.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Authority {
+    /// Show which life it is, since when, and which hosts are ahead of it or would go back.
+    #[command(before_help = help::AUTHORITY_SHOW)]
+    Show,
+    /// Say that the database was restored or promoted: its next life begins, and no host goes back before that is confirmed.
+    #[command(before_help = help::AUTHORITY_BUMP)]
+    Bump {
+        /// Why; it stands in the audit log.
+        #[arg(long, value_name = "TEXT")]
+        because: String,
+        /// An epoch that hosts may know though this database and its audit log do not: the new one is above it.
+        #[arg(long, value_name = "EPOCH")]
+        above: Option<u64>,
+    },
+    /// Let those hosts go back that wait for it.
+    #[command(before_help = help::AUTHORITY_CONFIRM)]
+    Confirm {
+        /// How many they are: refused if it is another number.
+        #[arg(long, value_name = "N")]
+        expect: u64,
     },
 }
 

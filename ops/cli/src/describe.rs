@@ -1,5 +1,6 @@
 //! One host in words: what governs it first, then what it has proven, then who it is.
 
+use holdfast_api::authority::WaitsFor;
 use holdfast_api::policy::{HostPolicyView, RuleView};
 use holdfast_api::status::{ComponentView, HostView};
 use holdfast_model::policy::Direction;
@@ -32,6 +33,7 @@ pub(crate) fn host_text(host: &HostView, policy: &HostPolicyView, wide: bool, no
             format!("              TOO LARGE: {bytes} bytes, and {bytes_max} may travel; the host keeps what it has until there is less"),
         );
     }
+    lines.extend(host.components.iter().filter_map(held_back));
     lines.extend(direction(policy, Direction::Ingress, policy.ingress_isolated, wide));
     lines.extend(direction(policy, Direction::Egress, policy.egress_isolated, wide));
     lines.extend([
@@ -69,6 +71,23 @@ fn is_worth_showing(component: &ComponentView) -> bool {
     let is_policy = component.component.word() == "policy";
     let version = component.latest.as_ref().map_or(0, |stamp| stamp.version);
     is_policy || version > 1 || component.state != holdfast_model::status::State::Converged
+}
+
+/// Why what is desired of a component does not reach the host, where that is the authority's life.
+fn held_back(component: &ComponentView) -> Option<String> {
+    let held_back = component.held_back.as_ref()?;
+    let held = held_back.held.as_ref().map_or_else(String::new, |held| format!("version {}", held.version));
+    let name = component.component.word();
+    let why = match held_back.waits_for {
+        WaitsFor::Bump => format!(
+            "it holds {held}, which this database never rendered, and refuses what is older: was the database restored? `holdfast authority show`"
+        ),
+        WaitsFor::Confirm => {
+            format!("it holds {held} and would go back: `holdfast authority show`, then `holdfast authority confirm`")
+        }
+        WaitsFor::Session => "it was not heard since the database was restored or promoted".to_owned(),
+    };
+    Some(format!("              HELD BACK ({name}): {why}"))
 }
 
 /// What the host has proven of its policy, against what is desired.
@@ -155,6 +174,30 @@ fn component_lines(component: &ComponentView, wide: bool, now: OffsetDateTime) -
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn a_component_that_is_held_back_says_what_the_host_holds_and_what_it_waits_for() {
+        let told = |waits_for: &str, version: Option<u64>| {
+            let held = version.map(|version| json!({ "version": version, "digest": "x" }));
+            let mut held_back = json!({ "waits_for": waits_for });
+            if let Some(held) = held {
+                held_back["held"] = held;
+            }
+            let component: ComponentView = serde_json::from_value(json!({
+                "component": "policy", "state": "unknown", "latest": null, "latest_revision": null, "applied": null,
+                "outcome": null, "conditions": [], "last_snapshot_sent_at": null, "held_back": held_back,
+            }))
+            .unwrap();
+            held_back_text(&component)
+        };
+        assert!(told("bump", Some(13)).contains("holds version 13, which this database never rendered"));
+        assert!(told("confirm", Some(13)).contains("`holdfast authority confirm`"));
+        assert!(told("session", None).contains("not heard since"));
+    }
+
+    fn held_back_text(component: &ComponentView) -> String {
+        held_back(component).unwrap()
+    }
 
     #[test]
     fn a_policy_of_ten_times_what_may_travel_is_told_with_both_numbers() {

@@ -406,7 +406,8 @@ fn of_problem(problem: &Problem) -> Option<&'static str> {
         | ProblemType::OutcomeUnknown
         | ProblemType::RequestTimeout
         | ProblemType::StalePlan
-        | ProblemType::StaleRevision => None,
+        | ProblemType::StaleRevision
+        | ProblemType::UnexpectedCount => None,
     }
 }
 
@@ -484,7 +485,8 @@ fn end_of(problem: &Problem) -> End {
             | ProblemType::AlreadyRevoked
             | ProblemType::NotRendered
             | ProblemType::StalePlan
-            | ProblemType::StaleRevision,
+            | ProblemType::StaleRevision
+            | ProblemType::UnexpectedCount,
         ) => End::Conflict,
         Some(ProblemType::NotAllowed | ProblemType::Unauthenticated) => End::NotAllowed,
         Some(

@@ -236,6 +236,32 @@ Examples:
   holdfast rebuild --check
 ";
 
+pub(crate) const AUTHORITY: &str = "\
+A database that was restored from a backup, or promoted from a replica, may have forgotten what hosts hold. Hosts \
+refuse to go back by themselves: an operator says what happened, sees whom it takes back, and confirms it.
+
+Examples:
+  holdfast authority show
+  holdfast authority bump --because backup-of-03:00
+  holdfast authority confirm --expect 4
+";
+
+pub(crate) const AUTHORITY_SHOW: &str = "Examples:\n  holdfast authority show\n";
+pub(crate) const AUTHORITY_BUMP: &str = "\
+Hosts keep what they hold. They begin new sessions within a minute and say what that is: `holdfast authority show` \
+counts who would go back.
+
+Examples:
+  holdfast authority bump --because backup-of-03:00
+  holdfast authority bump --because promoted --above 7   # hosts know epoch 7
+";
+pub(crate) const AUTHORITY_CONFIRM: &str = "\
+The number is the one that `holdfast authority show` tells; a host that comes back later is asked about anew.
+
+Examples:
+  holdfast authority confirm --expect 4
+";
+
 pub(crate) const AUDIT: &str = "\
 Examples:
   holdfast audit tail                              # the last 20 events

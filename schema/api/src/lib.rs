@@ -5,6 +5,7 @@
 //! - Times are text in RFC 3339 and UTC, ids are text with their prefix: what travels is what is shown.
 
 pub mod audit;
+pub mod authority;
 pub mod directive;
 pub mod explain;
 pub mod object;

@@ -86,6 +86,8 @@ problem_types! {
     StalePlan, "stale-plan", 409, "The plan is no longer the one that would be carried out";
     /// There is a later revision than the one that was expected.
     StaleRevision, "stale-revision", 409, "There is a later revision";
+    /// Another number of things than was expected; nothing was changed.
+    UnexpectedCount, "unexpected-count", 409, "Another number was expected";
     /// No API token, or one that is not good.
     Unauthenticated, "unauthenticated", 401, "No good API token was shown";
 }

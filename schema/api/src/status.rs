@@ -8,6 +8,8 @@ use holdfast_model::status::{Counts, State};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::authority::HeldBackView;
+
 /// How far a revision is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
@@ -219,6 +221,9 @@ pub struct ComponentView {
     pub conditions: Vec<ConditionView>,
     /// When a whole state was last sent, in RFC 3339 and UTC.
     pub last_snapshot_sent_at: Option<String>,
+    /// Why what is desired does not reach the host: the database was restored or promoted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_back: Option<HeldBackView>,
 }
 
 /// A host's newest session.

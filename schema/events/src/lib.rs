@@ -25,11 +25,11 @@ pub use cloud_event::{CloudEvent, CloudEventError, DATA_CONTENT_TYPE, EVENT_CONT
 pub use codes::{CloseReason, CodeError, EnrolmentRefusal, Fault, NamespaceScope, OperationState, OperationVerb, Role};
 pub use directive::{Directive, DirectiveError, DirectiveKind};
 pub use event::{
-    ApiTokenCreated, ApiTokenRevoked, AuthorityCreated, AuthorityEpochRaised, CertificateIssued, CertificateRequested,
-    DesiredState, EnrolTokenCreated, EnrolTokenRevoked, EnrolmentRefused, EnrolmentRequested, Event, EventError,
-    HostAddressesChanged, HostEnrolled, Kind, LeaseAcquired, ObjectDeleted, ObjectPut, OperationAccepted,
-    OperationFinished, OutcomeRecorded, ProtocolFault, RENDERED_STATES_MAX, RenderCommitted, RenderDesired,
-    SessionClosed, SessionContested, SessionOpened, SnapshotSent,
+    ApiTokenCreated, ApiTokenRevoked, AuthorityCreated, AuthorityEpochRaised, AuthorityRollbackConfirmed,
+    CONFIRMED_HOSTS_MAX, CertificateIssued, CertificateRequested, DesiredState, EnrolTokenCreated, EnrolTokenRevoked,
+    EnrolmentRefused, EnrolmentRequested, Event, EventError, HostAddressesChanged, HostEnrolled, Kind, LeaseAcquired,
+    ObjectDeleted, ObjectPut, OperationAccepted, OperationFinished, OutcomeRecorded, ProtocolFault,
+    RENDERED_STATES_MAX, RenderCommitted, RenderDesired, RenderSignedAgain, SessionClosed, SessionContested, SessionOpened, SnapshotSent,
 };
 pub use hint::{HOST_HINT_ENTRIES_MAX, Hint, HintError, HostHint};
 pub use keys::{KeyTextError, SignatureBytes, VerifyingKeyBytes};

@@ -78,4 +78,4 @@ macro_rules! entry {
 }
 pub(crate) use entry;
 
-entry!(IpAddr, IpNet, Name, Condition, DeclaredPort);
+entry!(IpAddr, IpNet, Name, Condition, DeclaredPort, HostId);

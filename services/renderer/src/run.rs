@@ -187,7 +187,7 @@ fn listen(process: &Process, means: &Means, token: CancellationToken) {
             match wake {
                 Some(Wake::Lapsed) => means.all(),
                 Some(Wake::Hint(Hint::Intent)) => means.intent.notify_one(),
-                Some(Wake::Hint(Hint::Request)) => means.request.notify_one(),
+                Some(Wake::Hint(Hint::Request)) => means.ask(),
                 Some(Wake::Hint(Hint::Event)) => means.event.notify_one(),
                 Some(Wake::Hint(Hint::Answer { .. } | Hint::Host(_))) => {}
                 None => return Ok(()),

@@ -10,6 +10,7 @@ pub mod artifact;
 pub mod authority;
 pub mod config;
 pub mod error;
+mod follow;
 pub mod intent;
 pub mod lease;
 pub mod migrate;

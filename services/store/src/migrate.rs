@@ -39,6 +39,7 @@ pub(crate) const STEPS: &[(&str, &str)] = steps! {
     "0013_agents_read_addresses",
     "0014_requests_of_a_key",
     "0015_leases_say_how_the_bus_is",
+    "0017_lives_of_the_authority",
     "0019_absence",
     "0020_instances",
 };

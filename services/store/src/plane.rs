@@ -13,6 +13,7 @@ use ipnet::IpNet;
 use sqlx::postgres::PgConnection;
 use uuid::Uuid;
 
+use crate::authority::{self, LifeCounts};
 use crate::error::Error;
 use crate::lease::{BusReport, LEASE_TTL, RENDERER_LEASE};
 use crate::pool::{Mode, Store};
@@ -88,6 +89,8 @@ pub struct PlaneFacts {
     pub unrelayed: Option<WaitingEvents>,
     /// Events that the stream holds, as far as is known, and the audit log does not.
     pub unaudited: WaitingEvents,
+    /// Hosts between two lives of the authority.
+    pub life: LifeCounts,
 }
 
 impl Store {
@@ -168,7 +171,8 @@ async fn facts(tx: &mut PgConnection, audited: Option<EventPlace>) -> Result<Pla
     let audited = audited.filter(|audited| audited.0 <= last_event.0);
     let audited = audited.unwrap_or((AuthorityEpoch::from_raw(1), EventSeq::ZERO));
     Ok(PlaneFacts {
-        unnumbered: unnumbered(tx).await?,
+        life: authority::counts(&mut *tx).await?,
+        unnumbered: unnumbered(&mut *tx).await?,
         unrelayed,
         unaudited: between(tx, audited, bus.relayed.unwrap_or(last_event)).await?,
         renderer: renderer.map(LeaseRow::facts),

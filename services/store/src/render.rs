@@ -34,6 +34,14 @@ pub struct SignedState {
     pub signature: SignatureBytes,
 }
 
+impl SignedState {
+    /// As events have it.
+    pub(crate) fn told(&self) -> DesiredState {
+        let Desired { host, component, stamp: Stamp { version, digest } } = self.desired;
+        DesiredState { host, component, version, digest, signature: self.signature }
+    }
+}
+
 /// What a render is to commit.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RenderCommit {
@@ -41,6 +49,8 @@ pub struct RenderCommit {
     pub lease_term: LeaseTerm,
     /// The epoch that the signatures name.
     pub authority_epoch: AuthorityEpoch,
+    /// The hosts whose signatures name an earlier one: they have not been let into this life of the authority yet.
+    pub earlier: BTreeMap<HostId, AuthorityEpoch>,
     /// The revision that was rendered.
     pub revision: Revision,
     /// How many hosts were rendered to find what changed.
@@ -49,6 +59,14 @@ pub struct RenderCommit {
     pub states: Vec<SignedState>,
     /// Nodes that the states name and that may not be stored yet.
     pub artifacts: BTreeMap<Digest, Vec<u8>>,
+}
+
+impl RenderCommit {
+    /// The epoch that the signatures of a host's states name.
+    #[must_use]
+    pub fn epoch_of(&self, host: HostId) -> AuthorityEpoch {
+        self.earlier.get(&host).copied().unwrap_or(self.authority_epoch)
+    }
 }
 
 /// What came of it.
@@ -230,17 +248,18 @@ async fn fence_and_read(tx: &mut PgConnection, term: LeaseTerm, hosts: &[Uuid]) 
 }
 
 fn push_events(outbox: &mut Outbox, commit: &RenderCommit) -> Result<(), Error> {
-    let RenderCommit { lease_term, authority_epoch, revision, hosts_rendered, .. } = *commit;
-    for states in commit.states.chunks(RENDERED_STATES_MAX) {
-        let state = |state: &SignedState| DesiredState {
-            host: state.desired.host,
-            component: state.desired.component,
-            version: state.desired.stamp.version,
-            digest: state.desired.stamp.digest,
-            signature: state.signature,
-        };
-        let states = states.iter().map(state).collect();
-        outbox.push(RenderDesired { revision, lease_term, authority_epoch, states })?;
+    let RenderCommit { lease_term, revision, hosts_rendered, .. } = *commit;
+    // Each event names one epoch: states stand by host, so there are few runs of one.
+    let of_one_epoch = |one: &SignedState, other: &SignedState| {
+        commit.epoch_of(one.desired.host) == commit.epoch_of(other.desired.host)
+    };
+    for run in commit.states.chunk_by(of_one_epoch) {
+        for states in run.chunks(RENDERED_STATES_MAX) {
+            let first = states.first().map(|state| commit.epoch_of(state.desired.host));
+            let authority_epoch = first.unwrap_or(commit.authority_epoch);
+            let states = states.iter().map(SignedState::told).collect();
+            outbox.push(RenderDesired { revision, lease_term, authority_epoch, states })?;
+        }
     }
     let len = commit.states.len();
     let states_changed = u32::try_from(len).map_err(|_| Error::value("states_changed", len))?;
@@ -276,12 +295,14 @@ async fn insert_states(
     states: &[SignedState],
     artifacts: Chunk<'_>,
 ) -> Result<(), Error> {
+    let epochs = states.iter().map(|state| big(commit.epoch_of(state.desired.host).raw()));
+    let epochs = epochs.collect::<Result<Vec<_>, _>>()?;
     let versions = states.iter().map(|state| big(state.desired.stamp.version.raw())).collect::<Result<Vec<_>, _>>()?;
     sqlx::query(
         "WITH given AS ( \
-             SELECT host_id, component, version, digest, signature \
-             FROM UNNEST($1::uuid[], $2::smallint[], $3::bigint[], $4::bytea[], $5::bytea[]) \
-             AS r (host_id, component, version, digest, signature) \
+             SELECT host_id, component, version, digest, signature, authority_epoch \
+             FROM UNNEST($1::uuid[], $2::smallint[], $3::bigint[], $4::bytea[], $5::bytea[], $6::bigint[]) \
+             AS r (host_id, component, version, digest, signature, authority_epoch) \
          ), stored AS ( \
              INSERT INTO artifacts (digest, bytes) SELECT * FROM UNNEST($9::bytea[], $10::bytea[]) \
              ON CONFLICT (digest) DO NOTHING \
@@ -292,11 +313,11 @@ async fn insert_states(
          ), history AS ( \
              INSERT INTO desired_states (host_id, component, version, digest, signature, authority_epoch, lease_term, \
                                          revision, rendered_at) \
-             SELECT host_id, component, version, digest, signature, $6, $8, $7, transaction_timestamp() FROM given \
+             SELECT host_id, component, version, digest, signature, authority_epoch, $8, $7, transaction_timestamp() FROM given \
          ) \
          INSERT INTO desired_latest (host_id, component, version, digest, signature, authority_epoch, revision, \
                                      rendered_at) \
-         SELECT host_id, component, version, digest, signature, $6, $7, transaction_timestamp() FROM given \
+         SELECT host_id, component, version, digest, signature, authority_epoch, $7, transaction_timestamp() FROM given \
          ON CONFLICT (host_id, component) DO UPDATE \
          SET version = excluded.version, digest = excluded.digest, signature = excluded.signature, \
              authority_epoch = excluded.authority_epoch, revision = excluded.revision, \
@@ -307,7 +328,7 @@ async fn insert_states(
     .bind(versions)
     .bind(states.iter().map(|state| state.desired.stamp.digest.as_bytes().to_vec()).collect::<Vec<_>>())
     .bind(states.iter().map(|state| state.signature.as_bytes().to_vec()).collect::<Vec<_>>())
-    .bind(big(commit.authority_epoch.raw())?)
+    .bind(epochs)
     .bind(big(commit.revision.raw())?)
     .bind(big(commit.lease_term.raw())?)
     .bind(artifacts.digests)

@@ -22,6 +22,7 @@ use sqlx::postgres::PgConnection;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
+use crate::authority::{ahead, waits};
 use crate::error::Error;
 use crate::intent::latest_revision;
 use crate::pool::{Mode, Store};
@@ -93,6 +94,25 @@ pub struct ComponentStatus {
     pub outcome: Option<ObservedOutcome>,
     /// When a whole state was last sent.
     pub last_snapshot_sent_at: Option<OffsetDateTime>,
+    /// Why what is desired does not reach the host, where that is the authority's life.
+    pub held_back: Option<HeldBack>,
+}
+
+/// Why what is desired does not reach a host: the database was restored or promoted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum HeldBack {
+    /// It holds what this database never rendered, and nobody said that it was restored: it refuses what is older.
+    Ahead(
+        /// What it holds.
+        Stamp,
+    ),
+    /// It would go back, and waits for an operator.
+    Confirmation(
+        /// What it holds.
+        Stamp,
+    ),
+    /// It was not heard in this life of the authority.
+    Unheard,
 }
 
 /// What a host said of one update.
@@ -126,7 +146,8 @@ impl HostStatus {
                 && trusts(&self.outcome_key, said)
         };
         let said = component.outcome.as_ref().filter(counts);
-        let failed = said.filter(|said| said.outcome.kind == OutcomeKind::Failed).map(|said| said.outcome.wanted);
+        // A local policy of the host is no failure of its own, and what is desired is not in force all the same.
+        let failed = said.filter(|said| said.outcome.kind != OutcomeKind::Applied).map(|said| said.outcome.wanted);
         derive(&Evidence {
             latest: component.latest,
             applied: said.and_then(|said| said.outcome.applied),
@@ -196,6 +217,9 @@ struct ComponentRow {
     signature: Option<Vec<u8>>,
     outcome_at: Option<OffsetDateTime>,
     last_snapshot_sent_at: Option<OffsetDateTime>,
+    held_back: Option<String>,
+    claimed_version: Option<i64>,
+    claimed_digest: Option<Vec<u8>>,
 }
 
 async fn load(tx: &mut PgConnection, hosts: Option<Vec<Uuid>>) -> Result<FleetStatus, Error> {
@@ -224,14 +248,21 @@ async fn load(tx: &mut PgConnection, hosts: Option<Vec<Uuid>>) -> Result<FleetSt
         let status = row.status()?;
         statuses.insert(status.host, status);
     }
-    let rows: Vec<ComponentRow> = sqlx::query_as(
-        "SELECT o.host_id, o.component, d.version AS latest_version, d.digest AS latest_digest, \
-                d.revision AS latest_revision, o.session_epoch, o.update_seq, o.outcome, o.wanted_version, \
+    let rows: Vec<ComponentRow> = sqlx::query_as(concat!(
+        "SELECT o.host_id, o.component, l.version AS latest_version, l.digest AS latest_digest, \
+                l.revision AS latest_revision, o.session_epoch, o.update_seq, o.outcome, o.wanted_version, \
                 o.wanted_digest, o.applied_version, o.applied_digest, o.reason, o.detail, o.conditions, o.signature, \
-                o.outcome_at, o.last_snapshot_sent_at \
-         FROM observed o LEFT JOIN desired_latest d USING (host_id, component) \
-         WHERE $1::uuid[] IS NULL OR o.host_id = ANY($1) ORDER BY o.host_id, o.component",
-    )
+                o.outcome_at, o.last_snapshot_sent_at, c.version AS claimed_version, c.digest AS claimed_digest, \
+                CASE WHEN ",
+        waits!(),
+        " THEN 'confirmation' WHEN ",
+        ahead!(),
+        " THEN 'ahead' WHEN l.authority_epoch < a.authority_epoch AND c.authority_epoch IS DISTINCT FROM a.authority_epoch \
+                THEN 'unheard' END AS held_back \
+         FROM observed o CROSS JOIN authority a LEFT JOIN desired_latest l USING (host_id, component) \
+         LEFT JOIN claims c USING (host_id, component) \
+         WHERE $1::uuid[] IS NULL OR o.host_id = ANY($1) ORDER BY o.host_id, o.component"
+    ))
     .bind(&hosts)
     .fetch_all(tx)
     .await?;
@@ -275,14 +306,27 @@ impl HostRow {
 impl ComponentRow {
     fn status(self) -> Result<ComponentStatus, Error> {
         let latest = stamp("desired_latest.version", self.latest_version, self.latest_digest.as_deref())?;
+        let held_back = self.held_back()?;
         let revision = self.latest_revision.map(|raw| number("desired_latest.revision", raw)).transpose()?;
         Ok(ComponentStatus {
             component: component(self.component)?,
             latest,
             latest_revision: revision.map(Revision::from_raw),
             last_snapshot_sent_at: self.last_snapshot_sent_at,
+            held_back,
             outcome: self.outcome()?,
         })
+    }
+
+    fn held_back(&self) -> Result<Option<HeldBack>, Error> {
+        let claimed = stamp("claims.version", self.claimed_version, self.claimed_digest.as_deref())?;
+        match (self.held_back.as_deref(), claimed) {
+            (None, _) => Ok(None),
+            (Some("confirmation"), Some(held)) => Ok(Some(HeldBack::Confirmation(held))),
+            (Some("ahead"), Some(held)) => Ok(Some(HeldBack::Ahead(held))),
+            (Some("unheard"), _) => Ok(Some(HeldBack::Unheard)),
+            (Some(word), _) => Err(Error::value("claims", word)),
+        }
     }
 
     fn outcome(self) -> Result<Option<ObservedOutcome>, Error> {

@@ -120,7 +120,12 @@ pub const FAIL_POINTS: &[FailPoint] = &[
 /// Transactions that write and at which no service is killed here, each with the reason.
 pub const COMMITS_LEFT_OUT: &[(&str, &str)] = &[
     ("migrate", "no service: a program of its own, whose steps are shown to be taken once by the tests of the store"),
-    ("raise the authority's epoch", "no service does it: by hand, in the tests of the store"),
+    (
+        "raise the authority's epoch",
+        "one statement and its event; asked again it raises once more, which takes nobody back",
+    ),
+    ("confirm a step back", "one transaction; asked again it meets another number and changes nothing"),
+    ("sign states again", "whoever leads next finds what is not signed, and signs it"),
     ("renew a lease", "one statement that writes one time; a lost answer is a lapse, which the renderer's tests show"),
     ("report the bus", "one statement that writes over what it wrote before; whoever leads next says it anew"),
     ("request a certificate", "as the enrolment of a host, without the token"),

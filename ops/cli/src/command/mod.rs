@@ -2,6 +2,7 @@
 
 mod apply;
 mod audit;
+mod authority;
 mod doctor;
 mod explain;
 mod get;
@@ -52,6 +53,7 @@ pub(crate) async fn run(cli: Cli) -> Result<End, Error> {
         Command::Operation { id, wait, timeout } => {
             operation::operation(&api()?, id.as_deref(), wait.then_some(timeout), format).await
         }
+        Command::Authority { command } => authority::run(&api()?, command, format).await,
         Command::Rebuild { check: _ } => rebuild::check(&api()?, format).await,
     }
 }

@@ -340,6 +340,7 @@ impl Plane {
         let commit = RenderCommit {
             lease_term: self.term,
             authority_epoch: AuthorityEpoch::from_raw(1),
+            earlier: std::collections::BTreeMap::new(),
             revision,
             hosts_rendered: u32::try_from(intent.hosts.len()).expect("few"),
             states,
@@ -391,6 +392,7 @@ impl Plane {
             certificate_serial: host.id.uuid().as_bytes().to_vec(),
             agent_version: AgentVersion::new("0.1.0"),
             instance: Instance { boot_id: Uuid::from_u128(4), address: [10, 0, 0, 1].into() },
+            applied: Vec::new(),
         };
         let opened = self.agents.open_sessions(self.gateway, vec![opening]).await.expect("opens");
         let [Opened::Session { session_epoch, .. }] = opened.as_slice() else { panic!("{opened:?}") };

@@ -18,8 +18,8 @@ pub use host::{
 };
 pub use intent::{ObjectDeleted, ObjectPut, OperationAccepted, OperationFinished};
 pub use render::{
-    AuthorityCreated, AuthorityEpochRaised, DesiredState, LeaseAcquired, RENDERED_STATES_MAX, RenderCommitted,
-    RenderDesired,
+    AuthorityCreated, AuthorityEpochRaised, AuthorityRollbackConfirmed, CONFIRMED_HOSTS_MAX, DesiredState,
+    LeaseAcquired, RENDERED_STATES_MAX, RenderCommitted, RenderDesired, RenderSignedAgain,
 };
 pub use session::{OutcomeRecorded, ProtocolFault, SessionClosed, SessionContested, SessionOpened, SnapshotSent};
 pub use token::{ApiTokenCreated, ApiTokenRevoked, EnrolTokenCreated, EnrolTokenRevoked};
@@ -153,6 +153,8 @@ events! {
     AuthorityCreated(AuthorityCreated) "authority.created",
     /// A database was restored or promoted.
     AuthorityEpochRaised(AuthorityEpochRaised) "authority.epoch.raised",
+    /// An operator confirmed that hosts go back.
+    AuthorityRollbackConfirmed(AuthorityRollbackConfirmed) "authority.rollback.confirmed",
     /// A host got a certificate.
     CertificateIssued(CertificateIssued) "certificate.issued",
     /// A host asked for a certificate.
@@ -187,6 +189,8 @@ events! {
     RenderCommitted(RenderCommitted) "render.committed",
     /// Desired states have new content.
     RenderDesired(RenderDesired) "render.desired",
+    /// Desired states are signed in a new life of the authority, unchanged.
+    RenderSignedAgain(RenderSignedAgain) "render.signed_again",
     /// A session ended.
     SessionClosed(SessionClosed) "session.closed",
     /// Two agents have one identity.
@@ -239,9 +243,11 @@ impl Event {
             Self::SessionOpened(e) => e.host.to_string(),
             Self::SnapshotSent(e) => e.host.to_string(),
             Self::AuthorityEpochRaised(_)
+            | Self::AuthorityRollbackConfirmed(_)
             | Self::LeaseAcquired(_)
             | Self::RenderCommitted(_)
-            | Self::RenderDesired(_) => "fleet".to_owned(),
+            | Self::RenderDesired(_)
+            | Self::RenderSignedAgain(_) => "fleet".to_owned(),
         }
     }
 
@@ -250,6 +256,8 @@ impl Event {
     pub fn subjects(&self) -> Vec<String> {
         let mut ids = match self {
             Self::RenderDesired(e) => e.states.iter().map(|state| state.host.to_string()).collect(),
+            Self::RenderSignedAgain(e) => e.states.iter().map(|state| state.host.to_string()).collect(),
+            Self::AuthorityRollbackConfirmed(e) => e.hosts.iter().map(ToString::to_string).collect(),
             Self::EnrolmentRequested(e) => vec![e.host.to_string(), e.token.to_string()],
             Self::HostEnrolled(e) => vec![e.host.to_string(), e.token.to_string()],
             Self::SessionOpened(e) => vec![e.host.to_string(), e.gateway.to_string()],

@@ -14,6 +14,9 @@ use crate::text::{Detail, Label128};
 /// punctuation 98), so 150 are 54,000 of the 61,440 bytes that a payload may have.
 pub const RENDERED_STATES_MAX: usize = 150;
 
+/// The most hosts in one event about a confirmed step back: one is at most 42 bytes, so 1,000 are 42,000 of the 61,440 bytes that a payload may have.
+pub const CONFIRMED_HOSTS_MAX: usize = 1_000;
+
 payloads! {
     /// A database began its life.
     AuthorityCreated {
@@ -29,6 +32,14 @@ payloads! {
         epoch: AuthorityEpoch,
         /// Why, for people.
         detail: Detail,
+    }
+
+    /// An operator confirmed that hosts go back to what a restored or promoted database has for them; at most [`CONFIRMED_HOSTS_MAX`] in each.
+    AuthorityRollbackConfirmed {
+        /// The epoch in which they go back.
+        epoch: AuthorityEpoch,
+        /// Which hosts.
+        hosts: Vec<HostId>,
     }
 
     /// A lease has a new holder.
@@ -59,6 +70,16 @@ payloads! {
     RenderDesired {
         /// The revision that was rendered.
         revision: Revision,
+        /// The renderer's lease.
+        lease_term: LeaseTerm,
+        /// The epoch that the signatures name.
+        authority_epoch: AuthorityEpoch,
+        /// The states.
+        states: Vec<DesiredState>,
+    }
+
+    /// Desired states that did not change are the renderer's word in a new life of the authority too; at most [`RENDERED_STATES_MAX`] in each.
+    RenderSignedAgain {
         /// The renderer's lease.
         lease_term: LeaseTerm,
         /// The epoch that the signatures name.

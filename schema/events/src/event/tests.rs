@@ -56,6 +56,13 @@ fn the_fullest_render_event_fits_and_one_beyond_every_limit_is_refused() {
 }
 
 #[test]
+fn the_fullest_event_of_hosts_that_go_back_fits() {
+    let hosts = vec![HostId::new(Uuid::from_u128(u128::MAX)); CONFIRMED_HOSTS_MAX];
+    let event = AuthorityRollbackConfirmed { epoch: AuthorityEpoch::from_raw(u64::MAX), hosts };
+    assert!(mk_numbered(event.into()).encode().is_ok());
+}
+
+#[test]
 fn the_longest_outcome_fits() {
     let text = "\u{10ffff}\"".repeat(DETAIL_BYTES_MAX / 5);
     let mut outcome = mk_outcome();
@@ -224,8 +231,10 @@ fn mk_renders() -> Vec<Event> {
     vec![
         AuthorityCreated { authority: AuthorityId::new(Uuid::from_u128(1)), epoch: authority_epoch }.into(),
         AuthorityEpochRaised { epoch: authority_epoch, detail: Detail::new("restored") }.into(),
+        AuthorityRollbackConfirmed { epoch: authority_epoch, hosts: vec![mk_host()] }.into(),
         LeaseAcquired { name: Label128::new("renderer"), holder: Label128::new("a"), term: lease_term }.into(),
         RenderDesired { revision, lease_term, authority_epoch, states: vec![mk_state(1)] }.into(),
+        RenderSignedAgain { lease_term, authority_epoch, states: vec![mk_state(1)] }.into(),
         RenderCommitted { revision, lease_term, hosts_rendered: 1, states_changed: 1 }.into(),
     ]
 }

@@ -36,6 +36,8 @@ pub struct Session<K> {
     config: Config,
     keys: K,
     seed: u64,
+    /// Components that were taken in an earlier life of the authority than the pinned one.
+    earlier: Vec<Component>,
     phase: Phase,
     events: VecDeque<Event>,
     faults: Faults,
@@ -77,7 +79,7 @@ impl<K: Keys> Session<K> {
         config.hello.applied.sort_unstable_by_key(|(component, _)| *component);
         let until = now.plus(HELLO_TIMEOUT);
         let phase = Phase::AwaitAck { until, is_hello_due: true };
-        Self { config, keys, seed, phase, events: VecDeque::new(), faults: Faults::default() }
+        Self { config, keys, seed, earlier: Vec::new(), phase, events: VecDeque::new(), faults: Faults::default() }
     }
 
     /// The same on an agent with one seeded fault.
@@ -85,6 +87,13 @@ impl<K: Keys> Session<K> {
     #[must_use]
     pub fn with_mutant(self, mutant: Mutant) -> Self {
         Self { faults: Faults::seeded(mutant), ..self }
+    }
+
+    /// Compares no versions of these: they were taken in an earlier life of the authority than the pinned one, in which versions may start lower.
+    #[must_use]
+    pub fn with_earlier(mut self, earlier: Vec<Component>) -> Self {
+        self.earlier = earlier;
+        self
     }
 
     /// The largest frame that the gateway may send.
@@ -150,7 +159,8 @@ impl<K: Keys> Session<K> {
         }
         // Versions are compared within one life of the authority only; in a new one they may start lower.
         let same_life = ack.authority.epoch == pinned.epoch;
-        let applied: &[(Component, Stamp)] = if same_life { &self.config.hello.applied } else { &[] };
+        let is_compared = |(component, _): &&(Component, Stamp)| same_life && !self.earlier.contains(component);
+        let applied: Vec<_> = self.config.hello.applied.iter().filter(is_compared).copied().collect();
         let interval = Duration::from_millis(u64::from(ack.liveness_interval_ms));
         let interval = interval.clamp(LIVENESS_INTERVAL_MIN, LIVENESS_INTERVAL_MAX);
         self.phase = Phase::Open(Box::new(Open {
@@ -162,7 +172,7 @@ impl<K: Keys> Session<K> {
             body_bytes_max: usize::try_from(ack.limits.body_bytes_max).unwrap_or(usize::MAX),
             last_seq: UpdateSeq::ZERO,
             assembly: None,
-            updates: Updates::new(ack.limits, applied, self.faults),
+            updates: Updates::new(ack.limits, &applied, self.faults),
             outcomes: VecDeque::new(),
             inventory_said: self.config.hello.inventory.clone(),
             inventory_due: None,

@@ -120,6 +120,26 @@ fn another_authority_or_an_older_life_of_it_is_left_and_a_newer_life_is_not() {
 }
 
 #[test]
+fn a_component_of_an_earlier_life_may_go_back_though_another_was_taken_in_the_pinned_one() {
+    let with = |earlier| {
+        let mut agent = Agent::new(vec![(POLICY, mk_stamp(9))]);
+        agent.session = agent.session.with_earlier(earlier);
+        agent.written();
+        agent.say(Message::HelloAck(mk_ack()));
+        agent.events();
+        agent.snapshot(1, POLICY, 3);
+        agent
+    };
+    assert_eq!(with(vec![Component::Settings]).outcome_reason(), Reason::Backward);
+    let mut agent = with(vec![POLICY]);
+    assert_eq!(agent.apply().map(|apply| apply.stamp), Some(mk_stamp(3)), "the session ended amid a new life");
+    agent.applied(1);
+    agent.written();
+    agent.snapshot(2, POLICY, 2);
+    assert_eq!(agent.outcome_reason(), Reason::Backward, "what was taken in this session is of this life");
+}
+
+#[test]
 fn a08_a_burst_is_applied_one_at_a_time_in_order_and_each_is_answered() {
     let mut agent = Agent::open(vec![]);
     agent.snapshot(1, POLICY, 1);
@@ -460,6 +480,35 @@ fn dials_back_off_and_start_again_only_after_a_healthy_session() {
     dialer.handle_ended(Ended::Session(CloseCause::Lost), now);
     let (at, _) = dialer.poll_timeout().expect("waiting");
     assert!(at.since(now) <= Duration::from_secs(1), "the first window again");
+}
+
+#[test]
+fn a26_a_hundred_healthy_sessions_leave_the_next_dial_in_the_first_window_and_refused_dials_widen_it() {
+    let longest_of = |ended: Ended, open_for: Option<Duration>| {
+        let mut now = Instant::default();
+        let mut dialer = Dialer::new(vec!["a:1".to_owned()], 11, now);
+        let mut longest = Vec::new();
+        for _ in 0..100 {
+            dialer.poll_dial(now).expect("it is time");
+            if let Some(open_for) = open_for {
+                dialer.handle_opened(now);
+                now = now.plus(open_for);
+            }
+            dialer.handle_ended(ended, now);
+            let (at, _) = dialer.poll_timeout().expect("waiting");
+            longest.push(at.since(now));
+            now = at;
+        }
+        longest.into_iter().max().expect("a hundred")
+    };
+    let lost = Ended::Session(CloseCause::Lost);
+    let (second, cap) = (Duration::from_secs(1), Duration::from_secs(300));
+    // Slip 1 of a system that this one replaces: an agent that lives long drifted to waits of five minutes.
+    assert!(longest_of(lost, Some(HEALTHY_AFTER)) <= second);
+    for (ended, open_for) in [(Ended::NoSession, None), (lost, Some(HEALTHY_AFTER - Duration::from_millis(1)))] {
+        let longest = longest_of(ended, open_for);
+        assert!(longest > cap / 2 && longest <= cap, "{ended:?}: {longest:?}");
+    }
 }
 
 #[test]

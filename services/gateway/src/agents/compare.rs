@@ -2,15 +2,19 @@
 //!
 //! - The compare runs on every doubt about hints, a hole in their numbers among them, and each 30 s ± jitter, by one query for all sessions of this
 //!   replica.
+//! - It also finds a database that went back, and another life of the authority: sessions that are older begin anew, and say what they hold.
 //! - Nothing else asks the database while nothing changes.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use holdfast_bus::Wake;
 use holdfast_events::{Hint, HostHint};
-use holdfast_model::numbers::LeaseTerm;
+use holdfast_model::ids::HostId;
+use holdfast_model::numbers::{LeaseTerm, SessionEpoch};
 use holdfast_runtime::Chain;
 use holdfast_session::random::Random;
+use holdfast_store::session::HostNewest;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -72,17 +76,39 @@ fn handle_hint(registry: &Registry, answers: &Answers, hint: Hint) {
 }
 
 async fn compare_all<S: AgentsStore>(store: &S, registry: &Registry) {
-    let hosts = registry.hosts();
+    let (asked, hosts) = (registry.held(), registry.hosts());
     if hosts.is_empty() {
         return;
     }
     metrics::counter!("holdfast_gateway_compares_total").increment(1);
-    match store.compare(hosts).await {
-        Ok(newest) => registry.compare(&newest),
+    let found = match store.compare(hosts).await {
+        Ok(newest) => store.load_authority().await.map(|authority| (newest, authority)),
+        Err(error) => Err(error),
+    };
+    match found {
+        Ok((newest, authority)) => {
+            registry.compare(&newest);
+            registry.begin_anew(&forgotten(&asked, &newest));
+            registry.tell_life(authority);
+        }
         Err(error) => {
             tracing::warn!(error = %Chain(&error), "sessions cannot be compared; trying again at the next turn")
         }
     }
+}
+
+/// Sessions that the authority gave their numbers and does not know: it was restored from a backup. Each was there before it was asked.
+fn forgotten(asked: &[(HostId, SessionEpoch)], newest: &[HostNewest]) -> Vec<(HostId, SessionEpoch)> {
+    let known: HashMap<HostId, SessionEpoch> = newest.iter().map(|host| (host.host, host.session_epoch)).collect();
+    let is_forgotten = |(host, epoch): &&(HostId, SessionEpoch)| known.get(host).is_none_or(|known| known < epoch);
+    let forgotten: Vec<_> = asked.iter().filter(is_forgotten).copied().collect();
+    if !forgotten.is_empty() {
+        tracing::warn!(
+            sessions = forgotten.len(),
+            "the database does not know sessions that it numbered: it was restored or promoted; they begin anew"
+        );
+    }
+    forgotten
 }
 
 /// The number of the last host hint, to find holes before the next.

@@ -109,3 +109,10 @@ pub const OPENINGS_WAITING_MAX: usize = 2 * OPENINGS_AT_ONCE_MAX * BATCH_MAX;
 pub const OVERLOADED_RETRY_MS: u64 = 1_000;
 /// See [`OVERLOADED_RETRY_MS`].
 pub const OVERLOADED_RETRY_SPREAD_MS: u64 = 3_000;
+
+/// How many compares tell sessions of another life of the authority: one that was being opened at the first is there at the second.
+pub(super) const LIFE_TOLD: u8 = 2;
+/// How long each session that begins anew is waited for before the next, and all of them together at most.
+pub(super) const ANEW_EACH_MS: u64 = 10;
+/// See [`ANEW_EACH_MS`]: 3,000 sessions at 100 a second, more of them faster.
+pub(super) const ANEW_SPREAD_MS: u64 = 30_000;

@@ -3,6 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use holdfast_model::desired::Component;
+use holdfast_model::statement::Authority;
 use holdfast_session::scheduler::Start;
 use holdfast_wire::code::RefusalCode;
 use holdfast_wire::message::Drain;
@@ -26,6 +27,8 @@ pub(super) struct Mail {
     pub(super) reconnect: bool,
     /// The agent is to stop and wait for a new token.
     pub(super) reenrol: bool,
+    /// In which life the authority is, and when to leave if the session began in another.
+    pub(super) life: Option<(Authority, Drain)>,
     /// The gateway goes away.
     pub(super) drain: Option<Drain>,
     /// The session is to end.

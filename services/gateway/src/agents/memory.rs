@@ -29,7 +29,7 @@ pub(super) struct Away;
 
 #[derive(Clone)]
 pub(super) struct Memory {
-    authority: Authority,
+    authority: Arc<Mutex<Authority>>,
     renderer: Arc<SigningKey>,
     ca: Arc<Ca>,
     away: Arc<AtomicBool>,
@@ -68,7 +68,14 @@ impl Memory {
     pub(super) fn new(ca: Arc<Ca>, authority: Authority) -> Self {
         let renderer = Arc::new(SigningKey::generate().unwrap());
         let silent = Arc::new(watch::channel(BTreeSet::new()).0);
-        Self { authority, renderer, ca, away: Arc::default(), silent, kept: Arc::default() }
+        Self {
+            authority: Arc::new(Mutex::new(authority)),
+            renderer,
+            ca,
+            away: Arc::default(),
+            silent,
+            kept: Arc::default(),
+        }
     }
 
     fn kept(&self) -> Result<MutexGuard<'_, Kept>, Away> {
@@ -82,6 +89,33 @@ impl Memory {
 
     pub(super) fn set_away(&self, away: bool) {
         self.away.store(away, Ordering::SeqCst);
+    }
+
+    fn authority(&self) -> Authority {
+        *self.authority.lock().unwrap()
+    }
+
+    /// Somebody says that the database was restored: nothing is signed in the new life yet.
+    pub(super) fn raise(&self) {
+        let mut authority = self.authority.lock().unwrap();
+        authority.epoch = authority.epoch.next().unwrap();
+    }
+
+    /// What is desired of a host is signed in the life that the authority is in.
+    pub(super) fn sign_again(&self, host: HostId) {
+        let authority = self.authority();
+        for ((_, component), row) in self.lock().desired.iter_mut().filter(|((of, _), _)| *of == host) {
+            let desired = Desired { host, component: *component, stamp: row.stamp };
+            row.signature = self.renderer.sign(&desired_bytes(authority, &desired)).0;
+            row.authority_epoch = authority.epoch;
+        }
+    }
+
+    /// The database is one from before a host's sessions.
+    pub(super) fn forget_sessions_of(&self, host: HostId) {
+        if let Some((_, newest)) = self.lock().hosts.get_mut(&host) {
+            *newest = SessionEpoch::ZERO;
+        }
     }
 
     pub(super) fn renderer_key(&self) -> VerifyingKey {
@@ -155,7 +189,7 @@ impl Memory {
         let before = kept.desired.get(&(host, component)).map(|row| row.stamp.version);
         let version = before.map_or(Version::FIRST, |version| version.next().unwrap());
         let stamp = Stamp { version, digest };
-        let statement = desired_bytes(self.authority, &Desired { host, component, stamp });
+        let statement = desired_bytes(self.authority(), &Desired { host, component, stamp });
         let signature = self.renderer.sign(&statement).0;
         kept.desired.insert(
             (host, component),
@@ -164,7 +198,7 @@ impl Memory {
                 component,
                 stamp,
                 signature,
-                authority_epoch: self.authority.epoch,
+                authority_epoch: self.authority().epoch,
                 newest_session: SessionEpoch::ZERO,
             },
         );
@@ -184,15 +218,20 @@ impl AgentsStore for Memory {
     type Error = Away;
 
     async fn open_sessions(&self, openings: Vec<Opening>) -> Result<Vec<Admitted>, Away> {
+        let authority = self.authority();
         let mut kept = self.kept()?;
-        let open = |opening: Opening| match kept.hosts.get_mut(&opening.host) {
+        let Kept { hosts, desired, .. } = &mut *kept;
+        let open = |opening: Opening| match hosts.get_mut(&opening.host) {
             Some((outcome_key, newest)) => {
                 *newest = newest.next().unwrap();
                 Admitted::Session {
                     namespace: Name::default_namespace(),
                     session_epoch: *newest,
-                    authority: self.authority,
+                    authority,
                     outcome_key: *outcome_key,
+                    is_between_lives: desired
+                        .iter()
+                        .any(|((host, _), row)| *host == opening.host && row.authority_epoch < authority.epoch),
                 }
             }
             None => Admitted::HostUnknown,
@@ -253,7 +292,7 @@ impl AgentsStore for Memory {
     }
 
     async fn load_authority(&self) -> Result<Authority, Away> {
-        self.kept().map(|_| self.authority)
+        self.kept().map(|_| self.authority())
     }
 
     async fn request_enrolment(&self, enrolment: Enrolment) -> Result<Result<(EventId, HostId), TokenRefusal>, Away> {

@@ -124,9 +124,9 @@ impl AgentsStore for PgAgents {
         let authority = self.store.load_authority().await?;
         let opened = self.store.open_sessions(self.gateway, openings).await?;
         let answer = |opened| match opened {
-            Opened::Session { namespace, session_epoch, outcome_key } => {
+            Opened::Session { namespace, session_epoch, outcome_key, is_between_lives } => {
                 let outcome_key = VerifyingKey::from_bytes(*outcome_key.as_bytes());
-                Admitted::Session { namespace, session_epoch, authority, outcome_key }
+                Admitted::Session { namespace, session_epoch, authority, outcome_key, is_between_lives }
             }
             Opened::Contested { retry_after } => {
                 let retry_after_ms = u32::try_from(retry_after.as_millis()).unwrap_or(u32::MAX).max(1);

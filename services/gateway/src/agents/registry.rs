@@ -24,7 +24,7 @@ use tokio::sync::Notify;
 
 use super::clock::Clock;
 use super::gauges;
-use super::limits::{BUILDS, COUNTS_GATHER, NARROW_STATES_MAX};
+use super::limits::{ANEW_EACH_MS, ANEW_SPREAD_MS, BUILDS, COUNTS_GATHER, LIFE_TOLD, NARROW_STATES_MAX};
 use super::mailbox::Mailbox;
 use super::polls::{Poll, Polls};
 use super::recorder::Recorder;
@@ -48,6 +48,8 @@ struct Shared {
 struct Sessions {
     held: HashMap<HostId, Held>,
     scheduler: Scheduler,
+    /// The authority as it was found last, and how often sessions are still to be told: a session may begin while they are.
+    life: Option<(Authority, u8)>,
 }
 
 #[derive(Debug)]
@@ -59,7 +61,7 @@ struct Held {
 impl Registry {
     /// None are held yet; the seed chooses the jitter of retries.
     pub(super) fn new(clock: Clock, seed: u64, recorder: Recorder) -> Self {
-        let sessions = Sessions { held: HashMap::new(), scheduler: Scheduler::new(BUILDS, seed) };
+        let sessions = Sessions { held: HashMap::new(), scheduler: Scheduler::new(BUILDS, seed), life: None };
         let polls = Polls::new(recorder);
         Self { shared: Arc::new(Shared { sessions: Mutex::new(sessions), polls, clock, changed: Notify::new() }) }
     }
@@ -80,7 +82,7 @@ impl Registry {
         let now = self.shared.clock.now();
         let mut sessions = self.sessions();
         let told = tell(&mut sessions, now);
-        let Sessions { held, scheduler } = &mut *sessions;
+        let Sessions { held, scheduler, .. } = &mut *sessions;
         while let Some(start) = scheduler.poll_start(now) {
             gauges::record_start(&start);
             // The scheduler holds the sessions that are held here, changed under one lock.
@@ -197,6 +199,11 @@ impl Registry {
         hosts
     }
 
+    /// Whose sessions are held, and which.
+    pub(super) fn held(&self) -> Vec<(HostId, SessionEpoch)> {
+        self.sessions().held.iter().map(|(host, held)| (*host, held.session_epoch)).collect()
+    }
+
     /// Versions that were rendered, of so many together; those of hosts that are elsewhere are nothing to this replica.
     pub(super) fn hint(&self, states: &[(HostId, Component, Version)], of: usize) {
         self.polls().hint(states.iter().map(|(host, ..)| *host));
@@ -256,6 +263,32 @@ impl Registry {
         held.is_some()
     }
 
+    /// Lets sessions begin anew, each at its own moment; one that was followed by another meanwhile stays.
+    pub(super) fn begin_anew(&self, forgotten: &[(HostId, SessionEpoch)]) {
+        let sessions = self.sessions();
+        let held = |(host, epoch): &(HostId, SessionEpoch)| {
+            sessions.held.get(host).filter(|held| held.session_epoch == *epoch)
+        };
+        for (held, drain) in forgotten.iter().filter_map(held).zip(moments(forgotten.len())) {
+            held.mailbox.put(|mail| mail.drain = Some(drain));
+        }
+    }
+
+    /// Tells sessions in which life the authority is, when that is another than before: those that began in another one begin anew.
+    pub(super) fn tell_life(&self, authority: Authority) {
+        let mut sessions = self.sessions();
+        let left = match sessions.life {
+            Some((known, left)) if known == authority => left,
+            Some(_) | None => LIFE_TOLD,
+        };
+        sessions.life = Some((authority, left.saturating_sub(1)));
+        if left > 0 {
+            for (held, drain) in sessions.held.values().zip(moments(sessions.held.len())) {
+                held.mailbox.put(|mail| mail.life = Some((authority, drain)));
+            }
+        }
+    }
+
     /// Tells every agent when to leave, each at its own moment of this span, and ends the sessions of polls.
     pub(super) fn drain(&self, spread: Duration) {
         self.polls().drain();
@@ -267,6 +300,16 @@ impl Registry {
             held.mailbox.put(|mail| mail.drain = Some(Drain { reconnect_after_ms, gateways: Vec::new() }));
         }
     }
+}
+
+/// When each of so many sessions is to begin anew, so that they do not come back at once.
+fn moments(count: usize) -> impl Iterator<Item = Drain> {
+    let count = u64::try_from(count).unwrap_or(u64::MAX).max(1);
+    let spread_ms = count.saturating_mul(ANEW_EACH_MS).min(ANEW_SPREAD_MS);
+    (0..count).map(move |nth| {
+        let reconnect_after_ms = u32::try_from(spread_ms.saturating_mul(nth) / count).unwrap_or(u32::MAX);
+        Drain { reconnect_after_ms, gateways: Vec::new() }
+    })
 }
 
 /// How far what was published together reaches.
@@ -345,6 +388,39 @@ mod tests {
         assert_eq!(mailbox.take().close, None);
         registry.supersede(&[(host, epoch(2))]);
         assert_eq!(mailbox.take().close, Some(RefusalCode::Superseded), "its successor is elsewhere");
+    }
+
+    #[test]
+    fn another_life_of_the_authority_is_told_to_every_session_twice_and_then_no_more() {
+        let registry = Registry::new(Clock::start(), 1, Recorder::default());
+        let mailbox = Arc::new(Mailbox::default());
+        let host = HostId::new(Uuid::from_u128(1));
+        registry.insert(host, Name::default_namespace(), SessionEpoch::from_raw(1), Arc::clone(&mailbox));
+        let life = |epoch| Authority {
+            id: holdfast_model::ids::AuthorityId::new(Uuid::from_u128(7)),
+            epoch: holdfast_model::numbers::AuthorityEpoch::from_raw(epoch),
+        };
+        let told = |epoch| {
+            registry.tell_life(life(epoch));
+            mailbox.take().life.map(|(authority, _)| authority)
+        };
+        for epoch in [1, 2, 1] {
+            assert_eq!([told(epoch), told(epoch)], [Some(life(epoch)); 2], "a session may begin while they are told");
+            assert_eq!(told(epoch), None);
+        }
+    }
+
+    #[test]
+    fn a_session_that_the_database_forgot_begins_anew_unless_another_followed_it() {
+        let registry = Registry::new(Clock::start(), 1, Recorder::default());
+        let hosts = [1, 2].map(|n| HostId::new(Uuid::from_u128(n)));
+        let boxes = hosts.map(|host| {
+            let mailbox = Arc::new(Mailbox::default());
+            registry.insert(host, Name::default_namespace(), SessionEpoch::from_raw(5), Arc::clone(&mailbox));
+            mailbox
+        });
+        registry.begin_anew(&[(hosts[0], SessionEpoch::from_raw(5)), (hosts[1], SessionEpoch::from_raw(4))]);
+        assert_eq!(boxes.map(|mailbox| mailbox.take().drain.is_some()), [true, false]);
     }
 
     #[test]

@@ -350,6 +350,7 @@ impl Shell {
             certificate_serial: self.peer.serial.clone(),
             agent_version: AgentVersion::new(&hello.agent_version),
             instance: store::Instance { boot_id: hello.boot_id, address: self.from },
+            applied: hello.applied,
         };
         let place = match self.context.admission.enter() {
             Ok(place) => place,
@@ -459,7 +460,7 @@ impl Shell {
             {
                 self.hand_over(session_epoch, authority, outcome_key);
             }
-            Some(Admitted::Session { namespace, session_epoch, authority, outcome_key }) => {
+            Some(Admitted::Session { namespace, session_epoch, authority, outcome_key, is_between_lives: _ }) => {
                 // Before the machine asks for anything: a hint from now on finds this session.
                 if !self.context.registry.insert(host, namespace, session_epoch, Arc::clone(&self.mailbox)) {
                     return self.machine.handle_close(RefusalCode::Superseded, "");
@@ -516,6 +517,13 @@ impl Shell {
             if asked {
                 self.machine.handle_directive(code);
             }
+        }
+        if let Some((authority, drain)) = mail.life
+            && self.opened.as_ref().is_some_and(|opened| opened.authority != authority)
+        {
+            // What is signed now names another life than this session speaks for: the host begins anew, and says what it holds.
+            self.drained = true;
+            self.machine.handle_drain(drain, self.context.now());
         }
         if let Some(drain) = mail.drain {
             self.drained = true;

@@ -27,7 +27,7 @@ use super::lease::{self, Lease};
 use super::limits::{LEASE_WAIT, NARROW_READS_AT_ONCE_MAX, OPENINGS_AT_ONCE_MAX, WIDE_READS_AT_ONCE_MAX};
 use super::pace::Pace;
 use super::reader::{Read, Reader};
-use super::recorder::Recorder;
+use super::recorder::{Recorder, ring};
 use super::registry::Registry;
 use super::renewals::Renewals;
 use super::store::{Admitted, AgentsStore};
@@ -105,7 +105,7 @@ pub fn start<S: AgentsStore>(
     let narrow = serve_reads("agents narrow reader", NARROW_READS_AT_ONCE_MAX, Arc::clone(&reader), tasks);
     let wide = serve_reads("agents wide reader", WIDE_READS_AT_ONCE_MAX, reader, tasks);
     let (holding, lease) = lease::new();
-    let opens = serve_opens(store.clone(), lease.clone(), tasks);
+    let opens = serve_opens(store.clone(), lease.clone(), bell.clone(), tasks);
     // The lease outlives the drain: the last goodbyes are written under it.
     let recorded = Shutdown::new();
     let leasing = lease::run(store.clone(), config.pace.lease, holding, recorded.clone());
@@ -169,9 +169,14 @@ pub fn start<S: AgentsStore>(
     AgentsDoor { registry }
 }
 
-fn serve_opens<S: AgentsStore>(store: S, lease: Lease, tasks: &Tasks) -> Asker<Opening, Option<Admitted>> {
+fn serve_opens<S: AgentsStore>(
+    store: S,
+    lease: Lease,
+    bell: mpsc::Sender<Hint>,
+    tasks: &Tasks,
+) -> Asker<Opening, Option<Admitted>> {
     let (asker, serving) = Asker::new(OPENINGS_AT_ONCE_MAX, move |openings: Vec<Opening>| {
-        let (store, mut lease) = (store.clone(), lease.clone());
+        let (store, mut lease, bell) = (store.clone(), lease.clone(), bell.clone());
         async move {
             let count = openings.len();
             // A session of a gateway without a lease is none that counts: it would take the host from one that has.
@@ -181,7 +186,14 @@ fn serve_opens<S: AgentsStore>(store: S, lease: Lease, tasks: &Tasks) -> Asker<O
                 return vec![None; count];
             }
             match store.open_sessions(openings).await {
-                Ok(opened) => opened.into_iter().map(Some).collect(),
+                Ok(opened) => {
+                    let is_between_lives =
+                        |opened: &Admitted| matches!(opened, Admitted::Session { is_between_lives: true, .. });
+                    if opened.iter().any(is_between_lives) {
+                        ring(&bell, Hint::Request);
+                    }
+                    opened.into_iter().map(Some).collect()
+                }
                 Err(error) => {
                     tracing::warn!(error = %Chain(&error), "sessions cannot be opened; agents come back");
                     vec![None; count]

@@ -88,6 +88,8 @@ pub enum Admitted {
         authority: Authority,
         /// The key of the host's outcomes.
         outcome_key: VerifyingKey,
+        /// Whether the renderer may have to look at the host before it gets anything: it is between two lives of the authority.
+        is_between_lives: bool,
     },
     /// Two agents have its identity, and the other one has the session for so many milliseconds more.
     Contested {

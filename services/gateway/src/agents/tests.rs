@@ -61,6 +61,7 @@ mod askers;
 mod delivery;
 #[cfg(feature = "test-hooks")]
 mod hook;
+mod lives;
 mod polls;
 mod postgres;
 

@@ -5,6 +5,7 @@ use std::str::FromStr as _;
 
 use axum::Json;
 use axum::extract::{Path, State};
+use holdfast_api::authority::{HeldBackView, WaitsFor};
 use holdfast_api::object::Page;
 use holdfast_api::policy::{DiffView, HostPolicyView};
 use holdfast_api::problem::{Problem, ProblemType};
@@ -20,7 +21,7 @@ use holdfast_model::numbers::Version;
 use holdfast_model::policy::protocol;
 use holdfast_model::status::State as HostState;
 use holdfast_render::{Index, render_host};
-use holdfast_store::status::{ComponentStatus, HostStatus, SessionStatus};
+use holdfast_store::status::{ComponentStatus, HeldBack, HostStatus, SessionStatus};
 use holdfast_wire::limits::BODY_BYTES_MAX;
 use serde::Deserialize;
 use time::OffsetDateTime;
@@ -53,7 +54,8 @@ pub(crate) fn port_view(port: &DeclaredPort) -> PortView {
     PortView { name: port.name.clone(), protocol: protocol.to_owned(), port: port.port }
 }
 
-fn stamp_view(stamp: Stamp) -> StampView {
+/// A version with its digest, as answers have it.
+pub(crate) fn stamp_view(stamp: Stamp) -> StampView {
     StampView { version: stamp.version.raw(), digest: stamp.digest.to_string() }
 }
 
@@ -87,7 +89,17 @@ fn component_view(status: &ComponentStatus, judged: JudgedComponent) -> Componen
         }),
         conditions: genuine.map(|said| said.conditions.iter().map(condition_view).collect()).unwrap_or_default(),
         last_snapshot_sent_at: status.last_snapshot_sent_at.map(rfc3339),
+        held_back: status.held_back.map(held_back_view),
     }
+}
+
+fn held_back_view(held_back: HeldBack) -> HeldBackView {
+    let (waits_for, held) = match held_back {
+        HeldBack::Ahead(held) => (WaitsFor::Bump, Some(held)),
+        HeldBack::Confirmation(held) => (WaitsFor::Confirm, Some(held)),
+        HeldBack::Unheard => (WaitsFor::Session, None),
+    };
+    HeldBackView { waits_for, held: held.map(stamp_view) }
 }
 
 fn condition_view(condition: &holdfast_model::condition::Condition) -> ConditionView {

@@ -8,6 +8,7 @@
 
 mod audit;
 mod auth;
+mod authority;
 mod changes;
 mod cursor;
 mod directives;

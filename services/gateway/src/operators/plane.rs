@@ -128,6 +128,15 @@ async fn look(door: &Door) -> Result<Look, Refusal> {
     Ok(Look::Seen { facts: Box::new(door.store.plane_facts(audited).await?), audit })
 }
 
+/// The latest epoch that the audit log knows; nothing if it is empty or this door was not told of it.
+///
+/// # Errors
+/// Why the audit service could not be asked.
+pub(super) async fn audited_epoch(door: &Door) -> Result<Option<AuthorityEpoch>, String> {
+    let Some(audit) = &door.audit else { return Ok(None) };
+    Ok(ask(audit).await?.place.map(|place| AuthorityEpoch::from_raw(place.authority_epoch)))
+}
+
 fn event_place(place: Place) -> EventPlace {
     (AuthorityEpoch::from_raw(place.authority_epoch), EventSeq::from_raw(place.seq))
 }

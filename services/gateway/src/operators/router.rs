@@ -15,7 +15,7 @@ use utoipa_axum::routes;
 use super::auth::authenticate;
 use super::door::Shared;
 use super::refuse::{self, Refusal};
-use super::{audit, directives, explain, hosts, objects, operations, plan, plane, rebuild, status, tokens};
+use super::{audit, authority, directives, explain, hosts, objects, operations, plan, plane, rebuild, status, tokens};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -61,6 +61,9 @@ fn described() -> OpenApiRouter<Shared> {
         .routes(routes!(tokens::enrol::revoke))
         .routes(routes!(tokens::api::create, tokens::api::list))
         .routes(routes!(tokens::api::revoke))
+        .routes(routes!(authority::show))
+        .routes(routes!(authority::bump))
+        .routes(routes!(authority::confirm))
         .routes(routes!(rebuild::check))
         .routes(routes!(audit::entries))
         .routes(routes!(audit::checkpoint))

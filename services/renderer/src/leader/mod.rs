@@ -5,6 +5,7 @@
 //! - A lost race, a refused version, an unreadable row: it ends its term and starts again from the database, never from memory.
 
 mod decide;
+mod follow;
 mod relay;
 mod render;
 mod report;
@@ -51,6 +52,8 @@ pub struct Wakes {
     pub refused: Mutex<Option<String>>,
     /// The bus is another than it was: say so.
     pub report: Notify,
+    /// Set while hosts are in an earlier life of the authority: a session that begins may let one in.
+    pub behind: AtomicBool,
     /// The last event that the stream is known to hold.
     pub relayed: Mutex<Option<(AuthorityEpoch, EventSeq)>>,
 }
@@ -64,9 +67,18 @@ impl Wakes {
         self.streams.notify_one();
     }
 
+    /// A gateway wrote a request, or heard a host that is in an earlier life of the authority.
+    pub fn ask(&self) {
+        self.request.notify_one();
+        if self.behind.load(Ordering::Relaxed) {
+            self.intent.notify_one();
+        }
+    }
+
     /// What one term knew of the event stream is not known outside of it: another may lead, and mend it.
     fn forget(&self) {
         self.foreign.store(false, Ordering::Relaxed);
+        self.behind.store(false, Ordering::Relaxed);
         *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = None;
         *self.relayed.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
@@ -110,6 +122,16 @@ pub enum TermEnd {
         known: Revision,
         /// Where it ends now.
         found: Revision,
+    },
+    /// The authority has another life than the term began in: everything is read anew.
+    #[error(
+        "the authority is in epoch {found} and was in {known}: an operator says that the database was restored or promoted"
+    )]
+    OtherLife {
+        /// In which the term began.
+        known: AuthorityEpoch,
+        /// Which it is now.
+        found: AuthorityEpoch,
     },
     /// A render did not come back.
     #[error("a render did not come back")]

@@ -191,10 +191,10 @@ async fn find_end(means: &Means, log: &mut EventLog) -> Result<Cursor, Trouble> 
     Ok(end.unwrap_or(Cursor { epoch: AuthorityEpoch::from_raw(1), seq: EventSeq::ZERO }))
 }
 
-/// Whether an event may stand right behind another in the stream.
+/// Whether an event may stand right behind another in the stream. A new life may be numbered above ones that this database forgot.
 fn follows(before: Cursor, after: Cursor) -> bool {
-    let next_epoch = before.epoch.next() == Some(after.epoch) && Some(after.seq) == EventSeq::ZERO.next();
-    next_epoch || (before.epoch == after.epoch && before.seq.next() == Some(after.seq))
+    let later_epoch = before.epoch < after.epoch && Some(after.seq) == EventSeq::ZERO.next();
+    later_epoch || (before.epoch == after.epoch && before.seq.next() == Some(after.seq))
 }
 
 fn outgoing(record: &NumberedRecord) -> Result<OutgoingEvent, holdfast_events::CloudEventError> {
@@ -212,9 +212,9 @@ mod tests {
     #[test]
     fn events_stand_in_their_order_without_a_hole_and_an_epoch_begins_with_the_first() {
         let at = |epoch, seq| Cursor { epoch: AuthorityEpoch::from_raw(epoch), seq: EventSeq::from_raw(seq) };
-        assert!(follows(at(1, 4), at(1, 5)) && follows(at(1, 4), at(2, 1)));
-        for after in [at(1, 4), at(1, 6), at(1, 3), at(2, 2), at(3, 1), at(2, 5)] {
-            assert!(!follows(at(1, 4), after), "{after:?}");
+        assert!(follows(at(2, 4), at(2, 5)) && follows(at(2, 4), at(3, 1)) && follows(at(2, 4), at(9, 1)));
+        for after in [at(2, 4), at(2, 6), at(2, 3), at(3, 2), at(1, 1), at(3, 5)] {
+            assert!(!follows(at(2, 4), after), "{after:?}");
         }
     }
 }

@@ -1,21 +1,23 @@
 //! Renders what changed and commits it, one transaction a render.
 
-use holdfast_events::{Hint, SignatureBytes};
+use holdfast_events::Hint;
+use holdfast_model::desired::Desired;
 use holdfast_model::numbers::LeaseTerm;
-use holdfast_model::statement::{Authority, desired_bytes};
+use holdfast_model::statement::Authority;
 use holdfast_render::Edit;
 use holdfast_render::fleet::{Fleet, Planned};
 use holdfast_runtime::fail_point;
 use holdfast_store::intent::{Changes, HostChange, ObjectChange};
-use holdfast_store::render::{RenderCommit, SignedState};
+use holdfast_store::render::RenderCommit;
 use tokio::time::Instant;
 
+use super::follow::Following;
 use super::{Clock, Means, TermEnd, hint, passes, wait, words};
 
 pub(super) async fn run(means: &Means, term: LeaseTerm, authority: Authority) -> TermEnd {
     let clock = Clock(Instant::now());
-    let mut fleet = match start(means, authority, clock).await {
-        Ok(fleet) => fleet,
+    let (mut fleet, mut following) = match start(means, term, authority, clock).await {
+        Ok(started) => started,
         Err(end) => return end,
     };
     let mut hints = 1;
@@ -28,7 +30,10 @@ pub(super) async fn run(means: &Means, term: LeaseTerm, authority: Authority) ->
                 Err(end) => return end,
             },
         };
-        let until = changes.until;
+        let (until, found) = (changes.until, changes.authority_epoch);
+        if found != authority.epoch {
+            return TermEnd::OtherLife { known: authority.epoch, found };
+        }
         if until < fleet.revision() {
             return TermEnd::Rewound { known: fleet.revision(), found: until };
         }
@@ -36,7 +41,10 @@ pub(super) async fn run(means: &Means, term: LeaseTerm, authority: Authority) ->
             tracing::debug!(revision = %until, "intent read");
             fleet.handle_edits(edits_of(changes), until, clock.now());
         }
-        match commit_due(means, term, authority, fleet, &mut hints, clock).await {
+        if let Err(end) = following.let_in(means, &mut hints).await {
+            return end;
+        }
+        match commit_due(means, &following, fleet, &mut hints, clock).await {
             Ok(back) => fleet = back,
             Err(end) => return end,
         }
@@ -45,25 +53,30 @@ pub(super) async fn run(means: &Means, term: LeaseTerm, authority: Authority) ->
     }
 }
 
-async fn start(means: &Means, authority: Authority, clock: Clock) -> Result<Fleet, TermEnd> {
+async fn start(
+    means: &Means,
+    term: LeaseTerm,
+    authority: Authority,
+    clock: Clock,
+) -> Result<(Fleet, Following), TermEnd> {
     let started = Instant::now();
     let (revision, intent) = means.store.load_intent(None).await?;
     let rendered = means.store.rendered_revision().await?;
     let latest = means.store.all_latest().await?;
+    let following = Following::new(means, term, authority, &latest);
     let fleet = tokio::task::spawn_blocking(move || {
         let latest = latest.into_iter().map(|state| state.state.desired);
         Fleet::new(&intent, revision, rendered, latest, clock.now())
     })
     .await?;
     tracing::info!(authority = words(authority), %revision, took = ?started.elapsed(), "the fleet is loaded");
-    Ok(fleet)
+    Ok((fleet, following))
 }
 
 /// Renders and commits until nothing is due.
 async fn commit_due(
     means: &Means,
-    term: LeaseTerm,
-    authority: Authority,
+    following: &Following,
     mut fleet: Fleet,
     hints: &mut u64,
     clock: Clock,
@@ -81,32 +94,29 @@ async fn commit_due(
         let Some(planned) = planned else { return Ok(fleet) };
         metrics::histogram!("holdfast_render_seconds").record(started.elapsed().as_secs_f64());
         metrics::counter!("holdfast_render_hosts_total").increment(u64::from(planned.plan.hosts_rendered));
-        let commit = signed(means, term, authority, &planned);
+        let commit = signed(means, following, &planned);
         tracing::debug!(revision = %commit.revision, states = commit.states.len(), "planned");
         fail_point("a render", "planned, before it is stored");
         match means.store.commit_render(commit).await {
             Ok(_) => {
                 fleet.handle_committed(&planned);
                 fail_point("a render", "stored, before it is announced");
-                announce(means, term, &planned, hints).await;
+                announce(means, following.term, &planned, hints).await;
             }
             Err(error) => passes("committing a render", error).await?,
         }
     }
 }
 
-fn signed(means: &Means, lease_term: LeaseTerm, authority: Authority, planned: &Planned) -> RenderCommit {
+fn signed(means: &Means, following: &Following, planned: &Planned) -> RenderCommit {
     let plan = &planned.plan;
-    let sign = |desired| {
-        let signature = means.key.sign(&desired_bytes(authority, &desired));
-        SignedState { desired, signature: SignatureBytes::from_bytes(signature.0) }
-    };
     RenderCommit {
-        lease_term,
-        authority_epoch: authority.epoch,
+        lease_term: following.term,
+        authority_epoch: following.authority.epoch,
+        earlier: following.earlier_of(plan.states.iter().map(|state| state.host)),
         revision: plan.revision,
         hosts_rendered: plan.hosts_rendered,
-        states: plan.states.iter().copied().map(sign).collect(),
+        states: plan.states.iter().map(|state| following.sign(means, *state)).collect(),
         artifacts: plan.artifacts.clone(),
     }
 }
@@ -121,7 +131,12 @@ async fn announce(means: &Means, term: LeaseTerm, planned: &Planned, hints: &mut
         nodes = plan.artifacts.len(),
         "rendered"
     );
-    let states: Vec<_> = plan.states.iter().map(|state| (state.host, state.component, state.stamp.version)).collect();
+    tell_hosts(means, term, &plan.states, hints).await;
+}
+
+/// Says of which states there is news.
+pub(super) async fn tell_hosts(means: &Means, term: LeaseTerm, states: &[Desired], hints: &mut u64) {
+    let states: Vec<_> = states.iter().map(|state| (state.host, state.component, state.stamp.version)).collect();
     for host_hint in Hint::of_render(term, *hints, &states) {
         *hints += 1;
         hint(&means.bus, Hint::Host(host_hint)).await;

@@ -7,7 +7,7 @@ use holdfast_events::Content;
 use holdfast_model::digest::Digest;
 use holdfast_model::ids::HostId;
 use holdfast_model::intent::{EnrolledHost, Intent, Kind, ObjectKey, Spec};
-use holdfast_model::numbers::Revision;
+use holdfast_model::numbers::{AuthorityEpoch, Revision};
 use ipnet::IpNet;
 use sqlx::postgres::PgConnection;
 use uuid::Uuid;
@@ -26,6 +26,8 @@ pub struct Changes {
     pub after: Revision,
     /// The revision with all of this.
     pub until: Revision,
+    /// In which life of the authority it was read.
+    pub authority_epoch: AuthorityEpoch,
     /// Objects that differ.
     pub objects: Vec<ObjectChange>,
     /// Hosts that differ.
@@ -196,6 +198,7 @@ async fn load_at(tx: &mut PgConnection, revision: Revision) -> Result<Intent, Er
 #[derive(sqlx::FromRow)]
 struct ChangeRow {
     until: Option<i64>,
+    epoch: Option<i64>,
     is_now: bool,
     kind: Option<String>,
     namespace: Option<String>,
@@ -246,17 +249,18 @@ impl<T: PartialEq, R> BeforeAndNow<T, R> {
 /// are in force no longer are compared and not read.
 async fn load_changes(tx: &mut PgConnection, after: Revision) -> Result<Changes, Error> {
     let rows: Vec<ChangeRow> = sqlx::query_as(
-        "SELECT (SELECT coalesce(max(revision), 0) FROM revisions) AS until, false AS is_now, \
+        "SELECT (SELECT coalesce(max(revision), 0) FROM revisions) AS until, \
+                (SELECT authority_epoch FROM authority) AS epoch, false AS is_now, \
                 NULL::text AS kind, NULL::text AS namespace, NULL::text AS name, NULL::jsonb AS spec, \
                 NULL::bytea AS spec_digest, NULL::bytea AS bytes, NULL::uuid AS host_id, NULL::jsonb AS labels, \
                 NULL::jsonb AS ports, NULL::inet[] AS addresses \
          UNION ALL \
-         SELECT NULL, o.from_revision > $1, o.kind, o.namespace, o.name, o.spec, o.spec_digest, a.bytes, \
+         SELECT NULL, NULL, o.from_revision > $1, o.kind, o.namespace, o.name, o.spec, o.spec_digest, a.bytes, \
                 NULL, NULL, NULL, NULL \
          FROM objects o LEFT JOIN artifacts a ON a.digest = o.spec_digest AND o.to_revision IS NULL \
          WHERE (o.from_revision <= $1 AND o.to_revision > $1) OR (o.from_revision > $1 AND o.to_revision IS NULL) \
          UNION ALL \
-         SELECT NULL, f.from_revision > $1, NULL, h.namespace, h.name, NULL, NULL, NULL, \
+         SELECT NULL, NULL, f.from_revision > $1, NULL, h.namespace, h.name, NULL, NULL, NULL, \
                 h.host_id, f.labels, f.ports, f.addresses \
          FROM host_facts f JOIN hosts h USING (host_id) \
          WHERE (f.from_revision <= $1 AND f.to_revision > $1) OR (f.from_revision > $1 AND f.to_revision IS NULL)",
@@ -268,13 +272,14 @@ async fn load_changes(tx: &mut PgConnection, after: Revision) -> Result<Changes,
 }
 
 fn changes_of(after: Revision, rows: Vec<ChangeRow>) -> Result<Changes, Error> {
-    let mut until = None;
+    let (mut until, mut epoch) = (None, None);
     let mut objects: BTreeMap<ObjectKey, BeforeAndNow<Stored, Option<Vec<u8>>>> = BTreeMap::new();
     let mut hosts: BTreeMap<HostId, BeforeAndNow<EnrolledHost, ()>> = BTreeMap::new();
     for row in rows {
         let (namespace, name) = (row.namespace.unwrap_or_default(), row.name.unwrap_or_default());
         if let Some(raw) = row.until {
             until = Some(Revision::from_raw(number("revisions.revision", raw)?));
+            epoch = row.epoch;
         } else if let Some(host) = row.host_id {
             let facts = HostRow {
                 host_id: host,
@@ -302,6 +307,7 @@ fn changes_of(after: Revision, rows: Vec<ChangeRow>) -> Result<Changes, Error> {
     Ok(Changes {
         after,
         until: until.ok_or_else(|| Error::value("revisions.revision", "none"))?,
+        authority_epoch: AuthorityEpoch::from_raw(number("authority_epoch", epoch.ok_or(Error::NoAuthority)?)?),
         objects: objects.collect::<Result<_, Error>>()?,
         hosts: hosts.map(|(host, change)| HostChange { host, now: change.now.map(|(now, ())| now) }).collect(),
     })

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use holdfast_events::{
-    ApiTokenCreated, AuthorityCreated, CertificateIssued, Content, EnrolTokenCreated, Event, HostAddressesChanged,
-    HostEnrolled, LeaseAcquired, ObjectPut, OperationAccepted, OperationState, OutcomeRecorded, Record,
-    RenderCommitted, RenderDesired, SessionOpened, SnapshotSent,
+    ApiTokenCreated, AuthorityCreated, CertificateIssued, Content, DesiredState, EnrolTokenCreated, Event,
+    HostAddressesChanged, HostEnrolled, LeaseAcquired, ObjectPut, OperationAccepted, OperationState, OutcomeRecorded,
+    Record, RenderCommitted, RenderDesired, RenderSignedAgain, SessionOpened, SnapshotSent,
 };
 use holdfast_model::desired::{Component, Stamp};
 use holdfast_model::ids::{EnrolTokenId, HostId, ObjectId, OperationId};
@@ -45,7 +45,12 @@ impl Fold {
             Event::ApiTokenCreated(e) => self.put("api_tokens", e.token, api_token(e, record, time)?),
             Event::ApiTokenRevoked(e) => self.amend("api_tokens", e.token, [("revoked_at", time)]),
             Event::AuthorityCreated(e) => self.put("authority", "", authority(e, time)),
-            Event::AuthorityEpochRaised(e) => self.amend("authority", "", [("authority_epoch", json!(e.epoch))]),
+            Event::AuthorityEpochRaised(e) => {
+                let (by, because) = (words(record.actor), words(&e.detail));
+                let raised = [("raised_at", time), ("raised_by", by), ("raised_for", because)];
+                self.amend("authority", "", [("authority_epoch", json!(e.epoch))])
+                    .or_else(|| self.amend("authority", "", raised))
+            }
             Event::CertificateIssued(e) => self.add("certificates", certificate(e, time)?),
             Event::EnrolTokenCreated(e) => self.put("enrol_tokens", e.token, enrol_token(e, record, time)?),
             Event::EnrolTokenRevoked(e) => self.amend("enrol_tokens", e.token, [("revoked_at", time)]),
@@ -78,13 +83,15 @@ impl Fold {
             Event::OutcomeRecorded(e) => self.amend("observed", observed_key(e.host, e.component), outcome(e, time)?),
             Event::RenderCommitted(e) => self.put("render_progress", "", progress(e, time)),
             Event::RenderDesired(e) => self.desire(e, &time),
+            Event::RenderSignedAgain(e) => self.sign_again(e),
             Event::SessionClosed(e) => {
                 self.amend("sessions", e.host, [("closed_at", time), ("close_reason", words(e.reason))])
             }
             Event::SessionOpened(e) => self.amend("sessions", e.host, session(e, time)),
             Event::SnapshotSent(e) => self.amend("observed", observed_key(e.host, e.component), snapshot(e, time)),
             // These are facts about what did not become state.
-            Event::CertificateRequested(_)
+            Event::AuthorityRollbackConfirmed(_)
+            | Event::CertificateRequested(_)
             | Event::EnrolmentRefused(_)
             | Event::ProtocolFault(_)
             | Event::SessionContested(_) => None,
@@ -219,6 +226,14 @@ impl Fold {
         Ok(None)
     }
 
+    fn sign_again(&mut self, e: &RenderSignedAgain) -> Refused {
+        let sign = |state: &DesiredState| {
+            let columns = [("signature", bytes(state.signature)), ("authority_epoch", json!(e.authority_epoch))];
+            self.amend("desired_latest", observed_key(state.host, state.component), columns)
+        };
+        e.states.iter().map(sign).find_map(std::convert::identity)
+    }
+
     fn desire(&mut self, e: &RenderDesired, time: &Value) -> Refused {
         for state in &e.states {
             let mut row = row([
@@ -260,6 +275,9 @@ fn authority(e: &AuthorityCreated, time: Value) -> Row {
         ("authority_id", words(e.authority.uuid())),
         ("authority_epoch", json!(e.epoch)),
         ("created_at", time),
+        ("raised_at", Value::Null),
+        ("raised_by", Value::Null),
+        ("raised_for", Value::Null),
     ])
 }
 

@@ -59,6 +59,7 @@ tables! {
 /// Tables that are no projections, and why.
 pub const OUTSIDE: &[(&str, &str)] = &[
     ("api_token_hashes", "what proves a token is in no event"),
+    ("claims", "what hosts say that they hold, between two lives of the authority"),
     ("artifacts", "content by its digest; each is checked against it"),
     ("enrol_token_hashes", "what proves a token is in no event"),
     ("event_order", "the order of the events themselves; checked for gaps and strangers"),

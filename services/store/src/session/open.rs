@@ -6,6 +6,7 @@ use std::time::Duration;
 use holdfast_events::{
     Actor, AgentVersion, CloseReason, SessionClosed, SessionContested, SessionOpened, VerifyingKeyBytes,
 };
+use holdfast_model::desired::{Component, Stamp};
 use holdfast_model::ids::{GatewayId, HostId};
 use holdfast_model::name::Name;
 use holdfast_model::numbers::SessionEpoch;
@@ -17,7 +18,7 @@ use super::{Lock, lock_sessions};
 use crate::error::Error;
 use crate::outbox::Outbox;
 use crate::pool::{Mode, Store};
-use crate::value::{big, text, verifying_key};
+use crate::value::{big, small, text, verifying_key};
 
 /// A session that is to begin.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -30,6 +31,8 @@ pub struct Opening {
     pub agent_version: AgentVersion,
     /// The host's boot, as its kernel names it, and from where its agent came.
     pub instance: Instance,
+    /// What the agent says that it holds: told to people and weighed in a new life of the authority, no base of anything.
+    pub applied: Vec<(Component, Stamp)>,
 }
 
 /// What came of an [`Opening`], in the order in which they were asked for.
@@ -43,6 +46,8 @@ pub enum Opened {
         session_epoch: SessionEpoch,
         /// The key with which the host signs its outcomes.
         outcome_key: VerifyingKeyBytes,
+        /// Whether the host is between two lives of the authority, or ahead of this one: the renderer may have to look.
+        is_between_lives: bool,
     },
     /// Two agents with this identity take the session from each other, and the other one has it for so much longer.
     Contested {
@@ -173,10 +178,16 @@ async fn open(tx: &mut PgConnection, gateway: GatewayId, openings: &[Opening]) -
             }
         }
         last.insert(host, (session_epoch, opening));
-        answers.push(Opened::Session { namespace, session_epoch, outcome_key });
+        answers.push(Opened::Session { namespace, session_epoch, outcome_key, is_between_lives: false });
     }
     write_opened(tx, gateway, &last).await?;
     instance::note(tx, &takings).await?;
+    let claiming = write_claims(tx, &last).await?;
+    for (opening, answer) in openings.iter().zip(&mut answers) {
+        if let Opened::Session { is_between_lives, .. } = answer {
+            *is_between_lives = claiming.contains(&opening.host);
+        }
+    }
     outbox.write(tx).await?;
     Ok(answers)
 }
@@ -221,6 +232,63 @@ async fn write_opened(
     .execute(tx)
     .await?;
     Ok(())
+}
+
+/// Keeps what hosts hold beyond what is desired of them, and what those hold for whom nothing is signed in this life of the authority; forgets what
+/// is so no longer; whose claims are kept. Who goes back is decided as the host comes: what is desired of it may pass its version later, and is of another history all the same.
+async fn write_claims(
+    tx: &mut PgConnection,
+    last: &BTreeMap<HostId, (SessionEpoch, &Opening)>,
+) -> Result<BTreeSet<HostId>, Error> {
+    let (mut hosts, mut components, mut versions, mut digests) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for (host, (_, opening)) in last {
+        for (component, stamp) in &opening.applied {
+            hosts.push(host.uuid());
+            components.push(small(*component));
+            versions.push(big(stamp.version.raw())?);
+            digests.push(stamp.digest.as_bytes().to_vec());
+        }
+    }
+    let epochs = last.values().map(|(epoch, _)| big(epoch.raw())).collect::<Result<Vec<_>, _>>()?;
+    let claiming: Vec<Uuid> = sqlx::query_scalar(
+        "WITH given AS ( \
+             SELECT * FROM UNNEST($1::uuid[], $2::bigint[]) AS r (host_id, session_epoch) \
+         ), said AS ( \
+             SELECT DISTINCT ON (host_id, component) * \
+             FROM UNNEST($3::uuid[], $4::smallint[], $5::bigint[], $6::bytea[]) AS r (host_id, component, version, digest) \
+             ORDER BY host_id, component, version DESC \
+         ), kept AS MATERIALIZED ( \
+             SELECT l.host_id, l.component, g.session_epoch, a.authority_epoch, s.version, s.digest, \
+                    s.version IS NOT NULL AND s.version >= l.version AND s.digest <> l.digest AS goes_back \
+             FROM given g JOIN desired_latest l USING (host_id) CROSS JOIN authority a \
+             LEFT JOIN said s USING (host_id, component) \
+             WHERE l.authority_epoch < a.authority_epoch OR s.version > l.version \
+                OR (s.version = l.version AND s.digest <> l.digest) \
+         ), gone AS ( \
+             DELETE FROM claims c USING given g WHERE c.host_id = g.host_id AND NOT EXISTS ( \
+                 SELECT FROM kept k WHERE k.host_id = c.host_id AND k.component = c.component) \
+         ) \
+         INSERT INTO claims AS c (host_id, component, session_epoch, authority_epoch, version, digest, goes_back, claimed_at) \
+         SELECT host_id, component, session_epoch, authority_epoch, version, digest, goes_back, transaction_timestamp() \
+         FROM kept \
+         ON CONFLICT (host_id, component) DO UPDATE \
+         SET session_epoch = excluded.session_epoch, authority_epoch = excluded.authority_epoch, \
+             version = excluded.version, digest = excluded.digest, claimed_at = excluded.claimed_at, \
+             goes_back = excluded.goes_back OR (c.goes_back AND (c.authority_epoch, c.version, c.digest) \
+                 IS NOT DISTINCT FROM (excluded.authority_epoch, excluded.version, excluded.digest)), \
+             confirmed_at = CASE WHEN (c.authority_epoch, c.version, c.digest) \
+                 IS NOT DISTINCT FROM (excluded.authority_epoch, excluded.version, excluded.digest) THEN c.confirmed_at END \
+         RETURNING host_id",
+    )
+    .bind(last.keys().map(|host| host.uuid()).collect::<Vec<_>>())
+    .bind(epochs)
+    .bind(hosts)
+    .bind(components)
+    .bind(versions)
+    .bind(digests)
+    .fetch_all(tx)
+    .await?;
+    Ok(claiming.into_iter().map(HostId::new).collect())
 }
 
 pub(super) async fn close(tx: &mut PgConnection, gateway: GatewayId, closings: &[Closing]) -> Result<Vec<bool>, Error> {

@@ -100,6 +100,23 @@ impl Fleet {
         self.renderer.commit_render(commit).await.expect("commits");
     }
 
+    /// A session of a host that says that it holds a version of its policy.
+    pub(crate) async fn come_back(&self, host: HostId, version: u64) -> Opened {
+        let opening = Opening { applied: vec![(Component::Policy, mk_stamp(version))], ..mk_opening(host) };
+        let mut opened = self.agents.open_sessions(self.gateway, vec![opening]).await.expect("opens");
+        opened.remove(0)
+    }
+
+    /// Signs again, in a life of the authority, what may be; whose states those were.
+    pub(crate) async fn follow(&self, epoch: u64) -> Vec<HostId> {
+        let epoch = AuthorityEpoch::from_raw(epoch);
+        let found = self.renderer.states_to_sign_again(epoch).await.expect("looks");
+        let signature = SignatureBytes::from_bytes([6; 64]);
+        let signed: Vec<_> = found.iter().map(|found| SignedState { signature, ..found.state }).collect();
+        self.renderer.sign_again(self.term, epoch, signed).await.expect("signs");
+        found.into_iter().map(|found| found.state.desired.host).collect()
+    }
+
     pub(crate) fn mk_commit(&self, revision: u64, version: u64, hosts: &[HostId]) -> RenderCommit {
         let bytes = mk_bytes(version);
         let stamp = mk_stamp(version);
@@ -110,6 +127,7 @@ impl Fleet {
         RenderCommit {
             lease_term: self.term,
             authority_epoch: AuthorityEpoch::from_raw(1),
+            earlier: BTreeMap::new(),
             revision: Revision::from_raw(revision),
             hosts_rendered: u32::try_from(hosts.len()).expect("few"),
             states: hosts.iter().map(state).collect(),
@@ -175,6 +193,7 @@ pub(crate) fn mk_opening(host: HostId) -> Opening {
         certificate_serial: mk_serial(host),
         agent_version: AgentVersion::new("0.1.0"),
         instance: Instance { boot_id: Uuid::from_u128(4), address: [10, 0, 0, 1].into() },
+        applied: Vec::new(),
     }
 }
 

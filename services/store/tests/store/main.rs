@@ -3,6 +3,7 @@
 mod common;
 mod enrol;
 mod intent;
+mod lives;
 mod migrations;
 mod order;
 mod plane;

@@ -10,6 +10,7 @@ use holdfast_model::ids::ApiTokenId;
 use holdfast_model::intent::{AddressGroupSpec, Object, Spec};
 use holdfast_model::numbers::UpdateSeq;
 use holdfast_model::statement::OutcomeKind;
+use holdfast_store::authority::Confirmed;
 use holdfast_store::intent::{Applied, IntentChange};
 use holdfast_store::order::Horizon;
 use holdfast_store::rebuild::{OUTSIDE, RebuildReport, compared_tables};
@@ -47,7 +48,10 @@ async fn mk_lived_in() -> Fleet {
     fleet.open(host).await;
     fleet.operators.revoke_enrol_token(OPERATOR, token).await.expect("revokes");
     let detail = Detail::new("a drill");
-    fleet.operators.raise_authority_epoch(OPERATOR, detail).await.expect("raises");
+    fleet.operators.raise_authority_epoch(OPERATOR, detail, None).await.expect("raises");
+    fleet.come_back(host, 9).await;
+    assert_eq!(fleet.operators.confirm_rollback(OPERATOR, 1).await.expect("confirms"), Confirmed::Hosts(1));
+    assert_eq!(fleet.follow(2).await, [host]);
     fleet.renderer.number_events(fleet.term, Horizon::default()).await.expect("numbers");
     fleet.put(vec![mk_namespace("late", "x")]).await;
     fleet

@@ -31,7 +31,12 @@ async fn a_newer_session_ends_the_older_and_epochs_only_rise() {
     let opened = fleet.agents.open_sessions(fleet.gateway, openings).await.expect("opens");
     let epoch = SessionEpoch::from_raw;
     let outcome_key = VerifyingKeyBytes::from_bytes([3; 32]);
-    let session = |n| Opened::Session { namespace: Name::default_namespace(), session_epoch: epoch(n), outcome_key };
+    let session = |n| Opened::Session {
+        namespace: Name::default_namespace(),
+        session_epoch: epoch(n),
+        outcome_key,
+        is_between_lives: false,
+    };
     assert_eq!(opened, vec![session(1), Opened::UnknownHost, session(2)]);
     let foreign = Opening { certificate_serial: mk_serial(stranger), ..mk_opening(host) };
     let opened = fleet.agents.open_sessions(fleet.gateway, vec![foreign]).await.expect("answers");
@@ -158,6 +163,19 @@ async fn a_time_in_which_the_database_was_away_is_counted_neither_against_a_leas
         .server
         .sql("UPDATE pulse SET away_from = away_from - interval '31 s', away_until = away_until - interval '31 s'");
     assert_eq!(state().await, State::Unknown, "everybody had the time to come back");
+}
+
+#[tokio::test]
+async fn c48_a_local_override_is_no_failure_of_delivery_and_the_desired_version_is_not_in_force() {
+    let (fleet, host) = mk_fleet().await;
+    let epoch = fleet.open(host).await;
+    let retained = mk_report(host, epoch, 1, 1, OutcomeKind::RetainedLocalOverride);
+    fleet.agents.record_outcomes(fleet.gateway, vec![retained]).await.expect("records");
+    let status = fleet.operators.fleet_status(Some(vec![host])).await.expect("loads");
+    let (host, policy) = (&status.hosts[0], &status.hosts[0].components[0]);
+    assert_eq!(host.state_of(policy, &|_, _| true), State::Failed, "an operation that waits for it ends as failed");
+    let said = policy.outcome.as_ref().expect("it is told").outcome.kind;
+    assert_eq!(said, OutcomeKind::RetainedLocalOverride);
 }
 
 #[tokio::test]

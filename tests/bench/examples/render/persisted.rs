@@ -139,6 +139,7 @@ impl<'a> Product<'a> {
         let commit = RenderCommit {
             lease_term: self.term,
             authority_epoch: self.authority.epoch,
+            earlier: std::collections::BTreeMap::new(),
             revision,
             hosts_rendered: self.hosts,
             states: states.into_iter().map(sign).collect(),

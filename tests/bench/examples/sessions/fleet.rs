@@ -151,6 +151,7 @@ impl Fleet {
         let commit = RenderCommit {
             lease_term,
             authority_epoch: self.authority.epoch,
+            earlier: std::collections::BTreeMap::new(),
             revision: self.revision,
             hosts_rendered: u32::try_from(self.chosen(only).len()).expect("a fleet"),
             states,

@@ -216,6 +216,7 @@ impl Installation {
         let commit = RenderCommit {
             lease_term: self.term,
             authority_epoch: epoch,
+            earlier: std::collections::BTreeMap::new(),
             revision: Revision::from_raw(1),
             hosts_rendered: 1,
             states: vec![SignedState { desired, signature }],

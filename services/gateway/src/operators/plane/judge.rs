@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use holdfast_api::plane::{CheckState, PlaneCheck};
 use holdfast_bus::Link;
+use holdfast_store::authority::LifeCounts;
 use holdfast_store::plane::{ContestedHost, EVENTS_LOOKED_AT, LeaseFacts, PlaneFacts, WaitingEvents};
 
 use super::{AuditHealth, AuditSeen, Look, event_place};
@@ -39,6 +40,7 @@ pub(super) fn judge(look: &Look, link: Link) -> Vec<PlaneCheck> {
     let log = audit_log(audit, facts, stream.state == CheckState::Ok);
     let mut checks = vec![
         well(DATABASE, "answers, and has every migration step of this build"),
+        authority(facts),
         hint_bus(facts, link),
         renderer(facts),
         event_order(facts),
@@ -93,6 +95,40 @@ fn watch(name: &str, detail: impl Into<String>, remedy: &str) -> PlaneCheck {
 
 fn unwell(name: &str, detail: impl Into<String>, remedy: &str) -> PlaneCheck {
     check(name, CheckState::Trouble, detail, Some(remedy))
+}
+
+/// Whether every host is in this life of the authority.
+fn authority(facts: &PlaneFacts) -> PlaneCheck {
+    const NAME: &str = "authority";
+    let (epoch, LifeCounts { ahead, going_back, unheard, following }) = (facts.last_event.0, facts.life);
+    if ahead > 0 {
+        let detail = format!(
+            "epoch {epoch}: {} what this database never rendered; it was restored or promoted, and nobody said so: they keep what they hold \
+             and refuse what is older",
+            hosts(ahead, "holds", "hold")
+        );
+        let remedy = "`holdfast authority show` names them; if the database was restored or promoted: `holdfast authority bump` (docs/restore.md)";
+        return unwell(NAME, detail, remedy);
+    }
+    if going_back > 0 {
+        let detail = format!(
+            "epoch {epoch}: {} back to what this database has, and nobody confirmed that: they keep what they hold",
+            hosts(going_back, "would go", "would go")
+        );
+        let remedy = "`holdfast authority show` names them; `holdfast authority confirm --expect N` lets them go back (docs/restore.md)";
+        return unwell(NAME, detail, remedy);
+    }
+    if unheard + following > 0 {
+        let unheard = hosts(unheard, "was not heard in it", "were not heard in it");
+        let following = hosts(following, "is about to follow", "are about to follow");
+        let remedy = "they follow as they come back, or say what they hold: look again; those that stay away are OFFLINE in `holdfast get hosts`";
+        return watch(NAME, format!("epoch {epoch}: {unheard}, {following}"), remedy);
+    }
+    well(NAME, format!("epoch {epoch}, and no host is in another"))
+}
+
+fn hosts(count: u64, one: &str, several: &str) -> String {
+    if count == 1 { format!("1 host {one}") } else { format!("{count} hosts {several}") }
 }
 
 fn hint_bus(facts: &PlaneFacts, link: Link) -> PlaneCheck {

@@ -70,6 +70,7 @@ fn mk_host(n: u128, latest_revision: u64, state: State, said_s_ago: i64) -> Judg
         at: NOW - time::Duration::seconds(said_s_ago),
     };
     let component = ComponentStatus {
+        held_back: None,
         component: Component::Policy,
         latest: Some(stamp),
         latest_revision: Some(Revision::from_raw(latest_revision)),

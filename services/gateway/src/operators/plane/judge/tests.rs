@@ -34,6 +34,7 @@ fn mk_plane() -> Plane {
         unnumbered: WaitingEvents::default(),
         unrelayed: Some(WaitingEvents::default()),
         unaudited: WaitingEvents::default(),
+        life: LifeCounts::default(),
     };
     let place = Some(Place { authority_epoch: 1, seq: 50 });
     let audit = AuditSeen::Says(AuditHealth { place, missing: None, reading: true });
@@ -193,4 +194,21 @@ fn a_lease_of_another_span_is_overdue_by_its_own() {
     let lease = |renewed, lasts| LeaseFacts { lasts: Duration::from_secs(lasts), ..mk_lease(renewed) };
     assert!(!is_overdue(&lease(12, 30)) && is_overdue(&lease(13, 30)));
     assert!(!is_overdue(&lease(23, 60)) && is_overdue(&lease(2, 3)));
+}
+
+#[test]
+fn a_database_that_went_back_is_told_by_whom_it_is_behind_and_a_new_life_by_who_waits_in_the_old_one() {
+    let life = |life: LifeCounts, trouble: &[&str], watched: &[&str]| {
+        shows(|plane, _| plane.facts.life = life, trouble, watched);
+    };
+    let none = LifeCounts::default();
+    life(LifeCounts { ahead: 1, ..none }, &["authority"], &[]);
+    life(LifeCounts { going_back: 2, unheard: 9, ..none }, &["authority"], &[]);
+    life(LifeCounts { unheard: 1, ..none }, &[], &["authority"]);
+    life(LifeCounts { following: 1, ..none }, &[], &["authority"]);
+    life(none, &[], &[]);
+    let mut plane = mk_plane();
+    plane.facts.life = LifeCounts { going_back: 2, ..none };
+    let told = authority(&plane.facts).detail.unwrap_or_default();
+    assert!(told.contains("2 hosts would go back"), "{told}");
 }
