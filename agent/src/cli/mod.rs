@@ -22,6 +22,7 @@ use crate::enrolment::{Begun, Enrol, EnrolError, enrol};
 use crate::local::{self, Answer, Question};
 use crate::nft::TableOwner;
 use crate::service::{self, Config, Source, Status};
+use crate::standalone;
 use kept::KeptArguments;
 
 const STATE_FOLDER: &str = "/var/lib/holdfast-agent";
@@ -118,6 +119,24 @@ Examples:
         #[arg(short, long, default_value = "table")]
         output: Output,
     },
+    /// Enforce a policy of this host's own in place of what was rendered for it, until it is cleared
+    #[command(
+        before_help = "For the hour in which the control plane is wrong or away. What gateways send meanwhile is kept and not in force,
+and they are told so; it is in force again once this is cleared. It stays over restarts of agent and host.
+
+Examples:
+  holdfast-agent override policy.json    # docs/agent.md has its form
+  holdfast-agent override --clear
+"
+    )]
+    Override {
+        /// The policy: flat artifact bytes (*.hfp) or JSON
+        #[arg(required_unless_present = "clear", conflicts_with = "clear", value_name = "FILE")]
+        file: Option<PathBuf>,
+        /// Enforce again what was rendered
+        #[arg(long)]
+        clear: bool,
+    },
     /// Take our table out of the kernel and end the agent; the last good policy stays on disk
     Down,
     /// Succeed if an agent runs here and the kernel was read back and holds its policy
@@ -157,6 +176,8 @@ enum Error {
     Service(#[from] service::Error),
     #[error(transparent)]
     Local(#[from] local::Error),
+    #[error("the local policy was not changed")]
+    Policy(#[source] standalone::Error),
     #[error("cannot start the runtime")]
     Runtime(#[source] std::io::Error),
     #[error("{0}")]
@@ -177,6 +198,7 @@ impl Error {
             Self::Name(_) => "host-name",
             Self::Service(error) => error.rule(),
             Self::Local(error) => error.rule(),
+            Self::Policy(error) => error.rule(),
             Self::Runtime(_) => "runtime",
             Self::Agent(_) => "agent-failed",
             Self::Unproven => "unproven",
@@ -239,8 +261,11 @@ fn execute(Arguments { state, command }: Arguments) -> Result<(), Error> {
                 .map_err(Error::Print)?;
                 if outcome.is_applied() { Ok(()) } else { Err(Error::Agent("the policy is not in force".to_owned())) }
             }
+            // A host that gateways serve has no other file to read.
+            Answer::Local { in_force } => print::local(in_force).map_err(Error::Print),
             other @ (Answer::Status(_) | Answer::Down { .. } | Answer::Failed(_)) => Err(unexpected(other)),
         },
+        Command::Override { file, clear: _ } => replace_local(&state, file.as_deref()),
         Command::Down => {
             let removed = service::take_down(&state)?;
             print::down(removed, &state).map_err(Error::Print)
@@ -258,6 +283,26 @@ fn execute(Arguments { state, command }: Arguments) -> Result<(), Error> {
             let status = status(&state, Question::Status)?;
             if status.policy.proven { Ok(()) } else { Err(Error::Unproven) }
         }
+    }
+}
+
+/// Puts a policy of this host's own in place, or takes it away, and has the running agent follow. What it refuses is taken back.
+fn replace_local(state: &std::path::Path, file: Option<&std::path::Path>) -> Result<(), Error> {
+    let body = file.map(standalone::load_policy).transpose().map_err(Error::Policy)?;
+    let before = standalone::load_local(state).unwrap_or_default();
+    standalone::save_local(state, body.as_ref()).map_err(Error::Policy)?;
+    match local::ask(state, Question::Reload) {
+        Ok(Answer::Local { in_force }) => print::local(in_force).map_err(Error::Print),
+        Ok(Answer::Reloaded(_)) => {
+            standalone::save_local(state, before.as_ref()).map_err(Error::Policy)?;
+            Err(Error::Agent("this agent takes its policy from a file: change that file, and reload".to_owned()))
+        }
+        Ok(other @ (Answer::Status(_) | Answer::Down { .. } | Answer::Failed(_))) => {
+            standalone::save_local(state, before.as_ref()).map_err(Error::Policy)?;
+            Err(unexpected(other))
+        }
+        Err(local::Error::NotRunning(_)) => print::local_later(body.is_some()).map_err(Error::Print),
+        Err(error) => Err(Error::Local(error)),
     }
 }
 
@@ -282,14 +327,16 @@ fn own_name() -> Result<Name, Error> {
 fn status(state: &std::path::Path, question: Question) -> Result<Status, Error> {
     match local::ask(state, question)? {
         Answer::Status(status) => Ok(*status),
-        other @ (Answer::Reloaded(_) | Answer::Down { .. } | Answer::Failed(_)) => Err(unexpected(other)),
+        other @ (Answer::Reloaded(_) | Answer::Local { .. } | Answer::Down { .. } | Answer::Failed(_)) => {
+            Err(unexpected(other))
+        }
     }
 }
 
 fn unexpected(answer: Answer) -> Error {
     match answer {
         Answer::Failed(reason) => Error::Agent(reason),
-        Answer::Status(_) | Answer::Reloaded(_) | Answer::Down { .. } => {
+        Answer::Status(_) | Answer::Reloaded(_) | Answer::Local { .. } | Answer::Down { .. } => {
             Error::Agent("an answer to another question came: another build's agent runs, restart it".to_owned())
         }
     }

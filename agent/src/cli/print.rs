@@ -61,6 +61,30 @@ pub(super) fn outcome(outcome: &LastOutcome) -> io::Result<()> {
     Ok(())
 }
 
+/// A wait as people read it.
+pub(super) fn seconds(ms: u64) -> String {
+    let tenths = ms.div_ceil(100);
+    format!("{}.{} s", tenths / 10, tenths % 10)
+}
+
+pub(super) fn local(in_force: bool) -> io::Result<()> {
+    let text = if in_force {
+        "the policy of this host is in force; what gateways send is kept beside it"
+    } else {
+        "what was rendered is in force"
+    };
+    writeln!(io::stdout().lock(), "{text}")
+}
+
+pub(super) fn local_later(is_there: bool) -> io::Result<()> {
+    let text = if is_there {
+        "no agent runs here: the policy of this host is in force once one does"
+    } else {
+        "no agent runs here: what was rendered is in force once one does"
+    };
+    writeln!(io::stdout().lock(), "{text}")
+}
+
 pub(super) fn status(status: &Status) -> io::Result<()> {
     let mut out = io::stdout().lock();
     let mut line = |name: &str, value: String| writeln!(out, "{name:<12} {value}");
@@ -70,6 +94,10 @@ pub(super) fn status(status: &Status) -> io::Result<()> {
     line("agent", format!("{} pid {}", status.version, status.pid))?;
     line("source", status.source.clone())?;
     line("policy", format!("{applied} {}", policy.mode))?;
+    if let Some(local) = &policy.local {
+        let kept = local.kept.map_or("nothing".to_owned(), |stamp| format!("version {}", stamp.version));
+        line("override", format!("{} of this host is in force; {kept} is kept", local.digest.short()))?;
+    }
     line("kernel", if policy.proven { "read back, as planned".to_owned() } else { "not proven".to_owned() })?;
     if let Some(fault) = &policy.fault {
         line("fault", fault.clone())?;
@@ -97,7 +125,7 @@ pub(super) fn status(status: &Status) -> io::Result<()> {
         line(
             "session",
             match &session.link {
-                Link::Waiting { ms } => format!("none, next dial in {ms} ms"),
+                Link::Waiting { ms } => format!("none, next dial in {}", seconds(*ms)),
                 Link::Polling { gateway, session_epoch } => {
                     format!("polls {gateway}, epoch {session_epoch}")
                 }

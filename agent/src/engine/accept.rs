@@ -84,6 +84,10 @@ pub(super) fn accept(held: Option<&Entry>, update: &Update) -> Result<Body, Refu
             let held = held.ok_or_else(|| Refusal::unacceptable(Reason::WrongBase, "the base is not the one held"))?;
             let changes =
                 decode_changes(changes).map_err(|error| Refusal::unacceptable(Reason::Malformed, chain(&error)))?;
+            // The same content under another version is told as such; a delta that says nothing says that its maker is wrong.
+            if changes.is_empty() {
+                return Err(Refusal::unacceptable(Reason::Malformed, "the delta has no change"));
+            }
             let delta = Delta { base: base.digest, target: update.stamp.digest, changes };
             delta::apply(&held.body, &delta).map_err(|error| Refusal::unacceptable(reason_of(&error), chain(&error)))?
         }

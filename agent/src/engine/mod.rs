@@ -3,6 +3,7 @@
 //! - Order: candidate on disk → kernel → read back → good on disk → outcome. A crash at any point leaves the old state or the new one, and the start
 //!   after it can tell which.
 //! - What is not proven is not called applied: anything but a read-back that equals the plan brings the last good state back.
+//! - A local policy goes before what was rendered: what is sent meanwhile is checked and kept, and in force once the local one is gone.
 //! - Kernel and disk are traits here; the machine itself touches neither clock nor socket.
 //!
 //! It does not check signatures (the session does, before) and does not decide when to drop a session.
@@ -84,12 +85,23 @@ pub enum Started {
     LeftAlone,
 }
 
+/// A policy of this host's own that is enforced in place of what was rendered for it.
+#[derive(Clone, Debug)]
+pub struct Local {
+    /// Itself.
+    pub body: Body,
+    /// What the kernel holds for it.
+    pub ruleset: Ruleset,
+}
+
 /// The machine.
 pub struct Engine<K, S> {
     kernel: K,
     store: S,
     kept: Kept,
     held: Option<Held>,
+    /// What is enforced in place of what is held.
+    local: Option<Local>,
     /// Set while the kernel is not known to hold what it should.
     unproven: bool,
     drifts: u64,
@@ -98,13 +110,32 @@ pub struct Engine<K, S> {
 impl<K: Kernel, S: Store> Engine<K, S> {
     /// A machine that holds nothing yet.
     pub fn new(kernel: K, store: S, kept: Kept) -> Self {
-        Self { kernel, store, kept, held: None, unproven: true, drifts: 0 }
+        Self { kernel, store, kept, held: None, local: None, unproven: true, drifts: 0 }
     }
 
-    /// What is in force.
+    /// The same, with a policy of this host's own from the start on: nothing else is in force for a moment.
+    #[must_use]
+    pub fn with_local(mut self, body: Option<Body>) -> Self {
+        self.local = body.map(|body| self.lay_out_local(body));
+        self
+    }
+
+    /// What is in force, or would be without a local policy.
     #[must_use]
     pub fn held(&self) -> Option<&Held> {
         self.held.as_ref()
+    }
+
+    /// What is in force in its place.
+    #[must_use]
+    pub fn local(&self) -> Option<&Local> {
+        self.local.as_ref()
+    }
+
+    /// What the kernel is to hold; absent if nothing was ever told.
+    #[must_use]
+    pub fn in_force(&self) -> Option<(&Body, &Ruleset)> {
+        in_force(self.local.as_ref(), self.held.as_ref())
     }
 
     /// Whether the kernel was read and holds what it should.
@@ -124,6 +155,9 @@ impl<K: Kernel, S: Store> Engine<K, S> {
     /// # Errors
     /// The kernel's or the disk's reason if the last good state could not be proven; what the kernel held stays.
     pub fn start(&mut self, loaded: Loaded) -> Result<Started, Cause> {
+        if self.local.is_some() {
+            return self.start_with_local(loaded);
+        }
         match loaded {
             Loaded::Unusable if self.kernel.holds_table()? => Ok(Started::LeftAlone),
             Loaded::Missing | Loaded::Unusable => self.start_with_nothing(),
@@ -151,6 +185,55 @@ impl<K: Kernel, S: Store> Engine<K, S> {
         }
     }
 
+    /// The local policy is in force, whatever the disk has; what is on its way there was never in the kernel.
+    fn start_with_local(&mut self, loaded: Loaded) -> Result<Started, Cause> {
+        if let Loaded::Found { good, candidate } = loaded {
+            self.held = good.map(|entry| self.lay_out(entry));
+            if candidate.is_some() {
+                self.store.settle_failed()?;
+            }
+        }
+        let Some(local) = &self.local else { return self.start_with_nothing() };
+        if self.kernel.check(&local.ruleset)?.is_some() {
+            self.put_back()?;
+            return Ok(Started::Restored);
+        }
+        self.unproven = false;
+        Ok(Started::Untouched)
+    }
+
+    /// Enforces a policy of this host's own in place of what was rendered for it.
+    ///
+    /// # Errors
+    /// The kernel's reason if it is not in force; what was in force before is.
+    pub fn enforce_local(&mut self, body: Body) -> Result<(), Cause> {
+        let local = self.lay_out_local(body);
+        let base = in_force(self.local.as_ref(), self.held.as_ref()).filter(|_| !self.unproven).map(|(_, rules)| rules);
+        let cause: Cause = match self.kernel.apply(base, &local.ruleset, Depth::Whole) {
+            Attempt::Holds => {
+                self.local = Some(local);
+                self.unproven = false;
+                return Ok(());
+            }
+            Attempt::Refused(cause) => return Err(cause),
+            Attempt::Unreadable(cause) => cause,
+            Attempt::Differs(difference) => difference.to_string().into(),
+        };
+        self.bring_back();
+        Err(cause)
+    }
+
+    /// Enforces again what was rendered; false if nothing was in its place.
+    ///
+    /// # Errors
+    /// The kernel's reason if that is not in force yet; the slow tick tries again.
+    pub fn lift_local(&mut self) -> Result<bool, Cause> {
+        if self.local.take().is_none() {
+            return Ok(false);
+        }
+        self.put_back().map(|()| true)
+    }
+
     /// The disk names nothing to enforce. Where there is no table: one that counts and drops nothing, so that connections are tracked from the first
     /// day.
     fn start_with_nothing(&mut self) -> Result<Started, Cause> {
@@ -168,6 +251,15 @@ impl<K: Kernel, S: Store> Engine<K, S> {
 
     /// Takes one update, whole or not at all.
     pub fn apply(&mut self, update: &Update) -> Outcome {
+        if self.local.is_some() {
+            return match self.try_retain(update) {
+                Ok(held) => {
+                    self.held = Some(held);
+                    Outcome::retained(update)
+                }
+                Err(refusal) => Outcome::new(update, None, Some(refusal)),
+            };
+        }
         match self.try_apply(update) {
             Ok(held) => {
                 self.hold(held);
@@ -221,6 +313,16 @@ impl<K: Kernel, S: Store> Engine<K, S> {
         Err(failed)
     }
 
+    /// Checks an update and makes it durable, for the day on which the local policy goes; the kernel is not touched.
+    fn try_retain(&mut self, update: &Update) -> Result<Held, Refusal> {
+        let body = accept::accept(self.held.as_ref().map(|held| &held.entry), update)?;
+        let held = self.lay_out(Entry { origin: update.origin, stamp: update.stamp, body });
+        let record = Record { origin: update.origin, stamp: update.stamp, content: accept::record(update) };
+        self.store.append(&record).map_err(|cause| Refusal::accepted(Reason::NotDurable, &*cause))?;
+        self.store.settle_good(&held.entry).map_err(|cause| Refusal::accepted(Reason::NotDurable, &*cause))?;
+        Ok(held)
+    }
+
     fn outcome(&self, update: &Update, refusal: Option<Refusal>) -> Outcome {
         Outcome::new(update, self.held.as_ref().map(|held| held.entry.stamp), refusal)
     }
@@ -232,12 +334,12 @@ impl<K: Kernel, S: Store> Engine<K, S> {
         }
     }
 
-    /// Brings back what is held, or the open table if nothing is, from whatever the kernel holds.
+    /// Brings back what is to be in force, or the open table if nothing is, from whatever the kernel holds.
     fn put_back(&mut self) -> Result<(), Cause> {
         self.unproven = true;
         let open;
-        let ruleset = match &self.held {
-            Some(held) => &held.ruleset,
+        let ruleset = match in_force(self.local.as_ref(), self.held.as_ref()) {
+            Some((_, ruleset)) => ruleset,
             None => {
                 open = self.open_table();
                 &open
@@ -258,8 +360,8 @@ impl<K: Kernel, S: Store> Engine<K, S> {
     /// # Errors
     /// The kernel's reason if it could not be read or repaired.
     pub fn repair(&mut self) -> Result<Option<Difference>, Cause> {
-        let Some(held) = &self.held else { return Ok(None) };
-        let difference = self.kernel.check(&held.ruleset)?;
+        let Some((_, ruleset)) = in_force(self.local.as_ref(), self.held.as_ref()) else { return Ok(None) };
+        let difference = self.kernel.check(ruleset)?;
         self.unproven = difference.is_some();
         if difference.is_some() {
             self.drifts += 1;
@@ -290,13 +392,19 @@ impl<K: Kernel, S: Store> Engine<K, S> {
             return Ok(());
         }
         let before = std::mem::replace(&mut self.kept, kept);
-        let Some(held) = &self.held else { return Ok(()) };
-        let ruleset = layout(&held.entry.body, &self.kept);
-        let base = (!self.unproven).then_some(&held.ruleset);
+        let Some((body, before_it)) = in_force(self.local.as_ref(), self.held.as_ref()) else { return Ok(()) };
+        let ruleset = layout(body, &self.kept);
+        let base = (!self.unproven).then_some(before_it);
         let cause = match self.kernel.apply(base, &ruleset, Depth::Changed) {
             Attempt::Holds => {
                 self.unproven = false;
-                self.held = self.held.take().map(|held| Held { ruleset, ..held });
+                match self.local.take() {
+                    None => self.held = self.held.take().map(|held| Held { ruleset, ..held }),
+                    Some(local) => {
+                        self.held = self.held.take().map(|held| self.lay_out(held.entry));
+                        self.local = Some(Local { ruleset, ..local });
+                    }
+                }
                 return Ok(());
             }
             Attempt::Refused(cause) => cause,
@@ -349,10 +457,21 @@ impl<K: Kernel, S: Store> Engine<K, S> {
         Held { entry, ruleset }
     }
 
+    fn lay_out_local(&self, body: Body) -> Local {
+        let ruleset = layout(&body, &self.kept);
+        Local { body, ruleset }
+    }
+
     fn hold(&mut self, held: Held) {
         self.held = Some(held);
         self.unproven = false;
     }
+}
+
+/// A local policy goes before what is held.
+fn in_force<'a>(local: Option<&'a Local>, held: Option<&'a Held>) -> Option<(&'a Body, &'a Ruleset)> {
+    let local = local.map(|local| (&local.body, &local.ruleset));
+    local.or_else(|| held.map(|held| (&held.entry.body, &held.ruleset)))
 }
 
 #[cfg(test)]

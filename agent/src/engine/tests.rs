@@ -114,6 +114,69 @@ fn without_a_last_good_a_failed_first_update_leaves_an_open_table() {
 }
 
 #[test]
+fn c48_a_local_policy_goes_before_what_is_sent_which_is_kept_and_in_force_once_it_is_gone() {
+    let world = World::new();
+    let mut engine = world.engine();
+    engine.apply(&whole(1, &isolated(true)));
+    let local = Body { mode: Mode::Simulation, ..isolated(true) };
+    engine.enforce_local(local.clone()).expect("takes");
+    let in_kernel = |body: &Body| Some(layout(body, &Kept::default()));
+    assert_eq!(world.kernel_holds(), in_kernel(&local));
+    let steps = world.steps().len();
+    let outcome = engine.apply(&whole(2, &isolated(false)));
+    assert_eq!((outcome.kind, outcome.applied), (OutcomeKind::RetainedLocalOverride, None));
+    assert_eq!(
+        (statuses(&outcome), outcome.reason()),
+        ([Holds::True, Holds::False, Holds::Unknown], Reason::LocalOverride)
+    );
+    assert_eq!(world.steps().split_off(steps), ["append 2", "good 2"], "kept on disk, and the kernel is not touched");
+    assert_eq!(world.kernel_holds(), in_kernel(&local));
+    // What is unacceptable is so all the same.
+    assert_eq!(engine.apply(&whole(1, &isolated(true))).reason(), Reason::Backward);
+    // A foreign change is repaired to the local policy.
+    world.0.borrow_mut().kernel = None;
+    assert!(engine.repair().expect("repairs").is_some());
+    assert_eq!(world.kernel_holds(), in_kernel(&local));
+    assert!(engine.lift_local().expect("lifts") && engine.is_proven());
+    assert_eq!(world.kernel_holds(), in_kernel(&isolated(false)), "the newest that was sent");
+    assert!(!engine.lift_local().expect("there is none"));
+    assert_eq!(engine.apply(&whole(3, &isolated(true))).kind, OutcomeKind::Applied);
+}
+
+#[test]
+fn a_local_policy_that_the_kernel_refuses_leaves_what_was_in_force_and_one_that_differs_brings_it_back() {
+    let world = World::new();
+    let mut engine = world.engine();
+    engine.apply(&whole(1, &isolated(true)));
+    for script in [Script::Refuse, Script::CommitAndAlter, Script::CommitAndGoDark] {
+        world.next_attempt(script);
+        assert!(engine.enforce_local(isolated(false)).is_err());
+        assert!(engine.local().is_none());
+        assert_eq!(world.kernel_holds(), Some(layout(&isolated(true), &Kept::default())));
+    }
+}
+
+#[test]
+fn a_start_with_a_local_policy_never_shows_the_kernel_another_one() {
+    let world = World::new();
+    world.engine().apply(&whole(1, &isolated(true)));
+    let local = Body { mode: Mode::Simulation, ..isolated(true) };
+    let start = |candidate| {
+        let engine = Engine::new(FakeKernel(world.clone()), FakeStore(world.clone()), Kept::default());
+        let mut engine = engine.with_local(Some(local.clone()));
+        let loaded = Loaded::Found { good: Some(entry(1, &isolated(true))), candidate };
+        (engine.start(loaded).expect("starts"), engine)
+    };
+    assert_eq!(start(None).0, Started::Restored);
+    let steps = world.steps().len();
+    let (started, mut engine) = start(Some(entry(2, &isolated(false))));
+    assert_eq!(started, Started::Untouched);
+    assert_eq!(world.steps().split_off(steps), ["failed"], "what was on its way was never in the kernel");
+    assert!(engine.lift_local().expect("lifts"));
+    assert_eq!(world.kernel_holds(), Some(layout(&isolated(true), &Kept::default())));
+}
+
+#[test]
 fn unacceptable_updates_touch_neither_disk_nor_kernel() {
     let world = World::new();
     let mut engine = world.engine();

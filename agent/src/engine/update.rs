@@ -71,6 +71,22 @@ impl Outcome {
         Self { kind, wanted: update.stamp, applied, conditions }
     }
 
+    /// Accepted and kept, and not in force: a local policy is.
+    pub(super) fn retained(update: &Update) -> Self {
+        let condition = |kind| {
+            let (status, reason) = match kind {
+                ConditionType::SnapshotAccepted => (Holds::True, Reason::Done),
+                ConditionType::Applied => (Holds::False, Reason::LocalOverride),
+                ConditionType::Verified => (Holds::Unknown, Reason::NotReached),
+            };
+            let told = status == Holds::False;
+            let message = if told { "a local policy of this host is in force" } else { "" }.to_owned();
+            Condition { kind, status, reason, message, observed_version: Some(update.stamp.version) }
+        };
+        let conditions = ConditionType::ALL.map(condition).into();
+        Self { kind: OutcomeKind::RetainedLocalOverride, wanted: update.stamp, applied: None, conditions }
+    }
+
     /// The text of the condition that failed; empty if none did.
     #[must_use]
     pub fn detail(&self) -> &str {

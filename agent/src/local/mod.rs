@@ -33,7 +33,7 @@ pub enum Question {
     Status,
     /// The same, with every rule's counters.
     Counters,
-    /// Read the standalone file again.
+    /// Read the standalone file again, or the local policy of a host that gateways serve.
     Reload,
     /// Take our table away and end.
     Down,
@@ -47,6 +47,11 @@ pub enum Answer {
     Status(Box<Status>),
     /// To [`Question::Reload`]: the outcome.
     Reloaded(crate::service::LastOutcome),
+    /// To [`Question::Reload`] of a host that gateways serve: its local policy was read again.
+    Local {
+        /// Whether there is one; it is in force then.
+        in_force: bool,
+    },
     /// To [`Question::Down`].
     Down {
         /// Whether there was a table.

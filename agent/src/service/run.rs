@@ -24,7 +24,7 @@ use crate::local::{self, Answer, Question, Server};
 use crate::nft::{self, Notice, TableOwner, Watch};
 use crate::plan::{Kept, KeptError};
 use crate::session::{SessionStatus, Shell};
-use crate::standalone::{self, load_policy};
+use crate::standalone::{self, load_local, load_policy};
 
 /// How often the whole table is read though nobody said that it changed.
 const VERIFY_INTERVAL: Duration = Duration::from_secs(30);
@@ -132,23 +132,33 @@ pub async fn run(config: Config) -> Result<(), Error> {
         None => config.kept.clone(),
         Some(enrolment) => Shell::kept_at_start(&config.state_folder, enrolment, &config.kept),
     };
+    let local = match &config.source {
+        Source::File(_) => None,
+        Source::Gateways => load_local(&config.state_folder).unwrap_or_else(|error| {
+            tracing::error!(error = %Chain(&error), "local policy cannot be used; what was rendered is in force");
+            None
+        }),
+    };
     let worker = Worker::start(Start {
         state_folder: config.state_folder.clone(),
         enrolment: enrolment.clone(),
         kept,
         table_owner: config.table_owner,
+        local,
     })?;
     watch_kernel(&worker)?;
     let server = Server::listen(&config.state_folder).map_err(Error::Local)?;
+    let local_changes = watch::Sender::new(0_u64);
     let (shell, session) = match enrolment {
         None => (None, None),
         Some(enrolment) => {
             let folder = config.state_folder.clone();
             let (shell, session) = Shell::new(enrolment, worker.clone(), folder, config.kept.clone());
+            let shell = shell.with_local_changes(local_changes.subscribe());
             (Some(shell), Some(session))
         }
     };
-    let service = Arc::new(Service { config, worker, session });
+    let service = Arc::new(Service { config, worker, session, local_changes });
     if let Err(error) = service.reload().await? {
         tracing::error!(error = %Chain(&error), "policy file cannot be used");
         if service.worker.held().await?.is_none() {
@@ -190,6 +200,11 @@ async fn serve(
                 if let Err(error) = service.reload().await? {
                     tracing::error!(error = %Chain(&error), "policy file cannot be used");
                 }
+                if service.session.is_some()
+                    && let Err(reason) = service.reload_local().await?
+                {
+                    tracing::error!(reason, "local policy cannot be used");
+                }
             }
             // 3. The session.
             ended = &mut sessions => return ended.map_err(Error::Worker),
@@ -228,6 +243,8 @@ struct Service {
     config: Config,
     worker: Worker,
     session: Option<tokio::sync::watch::Receiver<SessionStatus>>,
+    /// Counts changes of the local policy: a session that is open begins anew, so that gateways hear of it.
+    local_changes: watch::Sender<u64>,
 }
 
 impl Service {
@@ -237,7 +254,10 @@ impl Service {
             Question::Counters => Answer::Status(Box::new(self.status(true).await?)),
             Question::Reload => match self.reload().await? {
                 Ok(Some(outcome)) => Answer::Reloaded(outcome),
-                Ok(None) => Answer::Failed("policies come from a gateway; there is no file to read again".to_owned()),
+                Ok(None) => match self.reload_local().await? {
+                    Ok(in_force) => Answer::Local { in_force },
+                    Err(reason) => Answer::Failed(reason),
+                },
                 Err(error) => Answer::Failed(Chain(&error).to_string()),
             },
             Question::Down => match self.worker.down().await? {
@@ -256,6 +276,21 @@ impl Service {
         }
     }
 
+    /// Reads the local policy again; whether there is one.
+    async fn reload_local(&self) -> Result<Result<bool, String>, WorkerGone> {
+        let local = match load_local(&self.config.state_folder) {
+            Ok(local) => local,
+            Err(error) => return Ok(Err(Chain(&error).to_string())),
+        };
+        let in_force = local.is_some();
+        Ok(self.worker.enforce_local(local).await?.map(|changed| {
+            if changed {
+                self.local_changes.send_modify(|changes| *changes += 1);
+            }
+            in_force
+        }))
+    }
+
     async fn status(&self, with_counters: bool) -> Result<Status, WorkerGone> {
         let Report { seen, contended, owned, last_outcome, ledger } = self.worker.observe().await?;
         let source = match &self.config.source {
@@ -269,6 +304,7 @@ impl Service {
             source,
             policy: PolicyStatus {
                 applied: seen.applied,
+                local: seen.local,
                 mode: seen.mode,
                 proven: seen.proven,
                 last_outcome,
@@ -285,7 +321,7 @@ impl Service {
                 would_drop_packets: seen.would_drop_packets,
                 counters: with_counters.then_some(seen.counters),
             },
-            session: self.session.as_ref().map(|session| session.borrow().clone()),
+            session: self.session.as_ref().map(|session| session.borrow().clone().at(tokio::time::Instant::now())),
         })
     }
 }
@@ -332,7 +368,7 @@ pub fn take_down(state_folder: &Path) -> Result<bool, Error> {
     match local::ask(state_folder, Question::Down) {
         Ok(Answer::Down { removed }) => Ok(removed),
         Ok(Answer::Failed(reason)) => Err(Error::Down(reason.into())),
-        Ok(Answer::Status(_) | Answer::Reloaded(_)) => {
+        Ok(Answer::Status(_) | Answer::Reloaded(_) | Answer::Local { .. }) => {
             Err(Error::Down("an answer to another question came: another build's agent runs".into()))
         }
         Err(local::Error::NotRunning(_)) => {

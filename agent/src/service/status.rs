@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use holdfast_model::condition::Condition;
 use holdfast_model::desired::Stamp;
+use holdfast_model::digest::Digest;
 use holdfast_model::policy::Mode;
 use holdfast_model::statement::OutcomeKind;
 use serde::{Deserialize, Serialize};
@@ -34,8 +35,11 @@ pub struct Status {
 /// What is in force and how that is known.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct PolicyStatus {
-    /// Which version; none before the first one.
+    /// Which version; none before the first one, and none while a local policy is in force.
     pub applied: Option<Stamp>,
+    /// A policy of this host's own that is in force in place of what was rendered.
+    #[serde(default)]
+    pub local: Option<LocalPolicy>,
     /// How far it is enforced.
     pub mode: Mode,
     /// Whether the kernel was read back and holds exactly it.
@@ -50,6 +54,15 @@ pub struct PolicyStatus {
     pub fault: Option<String>,
     /// The disk.
     pub ledger: LedgerState,
+}
+
+/// A policy of this host's own.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct LocalPolicy {
+    /// Its content.
+    pub digest: Digest,
+    /// What was rendered and is kept, to be in force once the local one is gone.
+    pub kept: Option<Stamp>,
 }
 
 /// What the disk gave at the start.
@@ -134,6 +147,7 @@ pub struct Counter {
 /// What the engine can say by itself.
 pub(super) struct Seen {
     pub(super) applied: Option<Stamp>,
+    pub(super) local: Option<LocalPolicy>,
     pub(super) mode: Mode,
     pub(super) proven: bool,
     pub(super) drifts: u64,
@@ -150,21 +164,25 @@ pub(super) fn observe<K: Kernel, S: Store>(engine: &mut Engine<K, S>) -> Seen {
         Ok(rules) => (rules, None),
         Err(error) => (Vec::new(), Some(error.to_string())),
     };
-    let held = engine.held();
-    let mode = held.map_or(Mode::Visibility, |held| held.entry.body.mode);
+    let in_force = engine.in_force();
+    let mode = in_force.map_or(Mode::Visibility, |(body, _)| body.mode);
+    let ruleset = in_force.map(|(_, ruleset)| ruleset);
     let enforcing = mode != Mode::Visibility;
     let denied =
-        |rule: &&ObservedRule| held.and_then(|held| planned(&held.ruleset, rule)).is_some_and(|planned| planned.denies);
+        |rule: &&ObservedRule| ruleset.and_then(|ruleset| planned(ruleset, rule)).is_some_and(|planned| planned.denies);
+    let kept = engine.held().map(|held| held.entry.stamp);
+    let local = engine.local().map(|local| LocalPolicy { digest: local.body.digest(), kept });
     let count = rules.iter().filter(denied).map(|rule| rule.counted.0).sum();
     Seen {
-        applied: held.map(|held| held.entry.stamp),
+        applied: kept.filter(|_| local.is_none()),
+        local,
         mode,
         proven: engine.is_proven(),
         drifts: engine.drifts(),
         forwarded_enforced: enforcing && !engine.kept().uplinks.is_empty(),
         dropped_packets: if mode == Mode::Enforced { count } else { 0 },
         would_drop_packets: if mode == Mode::Simulation { count } else { 0 },
-        counters: rules.iter().map(|rule| counter(held.map(|held| &held.ruleset), rule)).collect(),
+        counters: rules.iter().map(|rule| counter(ruleset, rule)).collect(),
         fault,
     }
 }

@@ -33,6 +33,8 @@ pub(super) struct Start {
     pub(super) enrolment: Option<Arc<Enrolment>>,
     pub(super) kept: Kept,
     pub(super) table_owner: TableOwner,
+    /// A policy of this host's own, in place of what was rendered.
+    pub(super) local: Option<Body>,
 }
 
 /// Why the worker does not start.
@@ -69,6 +71,7 @@ pub struct WorkerGone;
 pub(super) enum Command {
     Apply(Box<Update>, oneshot::Sender<Outcome>),
     Offer(Box<Body>, oneshot::Sender<LastOutcome>),
+    Local(Option<Box<Body>>, oneshot::Sender<Result<bool, String>>),
     Keep(Kept, oneshot::Sender<Result<(), String>>),
     Observe(oneshot::Sender<Report>),
     Held(oneshot::Sender<Option<(Option<Authority>, Stamp)>>),
@@ -131,6 +134,14 @@ impl Worker {
     /// [`WorkerGone`].
     pub async fn offer(&self, body: Body) -> Result<LastOutcome, WorkerGone> {
         self.ask(|reply| Command::Offer(Box::new(body), reply)).await
+    }
+
+    /// Enforces a policy of this host's own, or none any more; whether that changed anything.
+    ///
+    /// # Errors
+    /// [`WorkerGone`].
+    pub(super) async fn enforce_local(&self, body: Option<Body>) -> Result<Result<bool, String>, WorkerGone> {
+        self.ask(|reply| Command::Local(body.map(Box::new), reply)).await
     }
 
     /// Changes what is kept open.
@@ -197,7 +208,7 @@ impl Thread {
                 LedgerState::Unusable(fault)
             }
         };
-        let mut engine = Engine::new(kernel, ledger, start.kept);
+        let mut engine = Engine::new(kernel, ledger, start.kept).with_local(start.local);
         let started = engine.start(loaded);
         let version = engine.held().map(|held| held.entry.stamp.version.raw());
         let mut thread =
@@ -215,6 +226,7 @@ impl Thread {
             match command {
                 Command::Apply(update, reply) => drop(reply.send(self.apply(&update))),
                 Command::Offer(body, reply) => drop(reply.send(self.offer(&body))),
+                Command::Local(body, reply) => drop(reply.send(self.enforce_local(body.map(|body| *body)))),
                 Command::Keep(kept, reply) => {
                     drop(reply.send(self.engine.keep(kept).map_err(|error| error.to_string())));
                 }
@@ -251,6 +263,26 @@ impl Thread {
     fn offer(&mut self, body: &Body) -> LastOutcome {
         let update = offered(self.engine.held().map(|held| &held.entry), body);
         LastOutcome::from(&self.apply(&update))
+    }
+
+    fn enforce_local(&mut self, body: Option<Body>) -> Result<bool, String> {
+        let digest = body.as_ref().map(Body::digest);
+        if self.engine.local().map(|local| local.body.digest()) == digest {
+            return Ok(false);
+        }
+        let changed = match body {
+            Some(body) => self.engine.enforce_local(body).map(|()| true),
+            None => self.engine.lift_local(),
+        };
+        match &changed {
+            Ok(_) => {
+                self.fault = None;
+                let digest = digest.map(|digest| digest.short());
+                tracing::warn!(digest, "what is enforced is this host's own policy, or is it no longer");
+            }
+            Err(error) => self.failed(error, "local policy cannot be changed"),
+        }
+        changed.map_err(|error| error.to_string())
     }
 
     fn noticed(&mut self, pid: u32, name: &str) {

@@ -22,6 +22,9 @@ struct Stored {
     authority: AuthorityId,
     epoch: AuthorityEpoch,
     applied: Vec<(Component, Stamp)>,
+    /// Those that were taken in an earlier life than `epoch`.
+    #[serde(default)]
+    earlier: Vec<Component>,
 }
 
 /// What is held of the components beside `policy`.
@@ -34,7 +37,8 @@ impl Components {
     /// What the disk says; nothing if it says nothing of this authority.
     pub(super) fn load(state_folder: &Path, authority: Authority) -> Self {
         let file = state_folder.join(FILE);
-        let fresh = Stored { authority: authority.id, epoch: authority.epoch, applied: Vec::new() };
+        let fresh =
+            Stored { authority: authority.id, epoch: authority.epoch, applied: Vec::new(), earlier: Vec::new() };
         let stored = fs::read(&file).ok().and_then(|text| serde_json::from_slice::<Stored>(&text).ok());
         Self { file, stored: stored.filter(|stored| stored.authority == authority.id).unwrap_or(fresh) }
     }
@@ -46,6 +50,11 @@ impl Components {
 
     pub(super) fn applied(&self) -> impl Iterator<Item = (Component, Stamp)> {
         self.stored.applied.iter().copied()
+    }
+
+    /// Those that were taken in an earlier life than [`Self::authority`] tells.
+    pub(super) fn earlier(&self) -> &[Component] {
+        &self.stored.earlier
     }
 
     /// Takes one update: whole, written down, or not at all.
@@ -66,7 +75,11 @@ impl Components {
             return failed(Reason::Malformed, "this agent knows only the empty component");
         }
         let mut next = self.stored.clone();
-        next.epoch = next.epoch.max(apply.authority.epoch);
+        if apply.authority.epoch > next.epoch {
+            next.epoch = apply.authority.epoch;
+            next.earlier = next.applied.iter().map(|(held, _)| *held).collect();
+        }
+        next.earlier.retain(|earlier| *earlier != component);
         next.applied.retain(|(held, _)| *held != component);
         next.applied.push((component, stamp));
         let text = serde_json::to_vec_pretty(&next).map_err(|error| error.to_string());
@@ -126,5 +139,29 @@ mod tests {
         let again = Components::load(folder.path(), authority);
         assert_eq!(again.applied().collect::<Vec<_>>(), [(Component::Settings, stamp(empty))]);
         assert_eq!(again.authority().epoch.raw(), 3);
+    }
+
+    #[test]
+    fn what_was_taken_in_an_earlier_life_is_known_as_such_until_it_is_taken_in_the_later_one() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let authority =
+            |epoch| Authority { id: AuthorityId::new(Uuid::from_u128(1)), epoch: AuthorityEpoch::from_raw(epoch) };
+        let mut components = Components::load(folder.path(), authority(1));
+        let mut take = |component: Component, epoch| {
+            let applied = components.apply(&Apply {
+                update_seq: UpdateSeq::from_raw(1),
+                authority: authority(epoch),
+                component,
+                stamp: Stamp { version: Version::FIRST, digest: component.empty_digest() },
+                signature: [0; 64],
+                content: Content::Snapshot(component.empty_bytes()),
+            });
+            assert_eq!(applied.kind, OutcomeKind::Applied);
+            Components::load(folder.path(), authority(1)).earlier().to_vec()
+        };
+        assert_eq!(take(Component::Settings, 1), []);
+        assert_eq!(take(Component::Credentials, 1), []);
+        assert_eq!(take(Component::Credentials, 2), [Component::Settings]);
+        assert_eq!(take(Component::Settings, 2), []);
     }
 }

@@ -56,6 +56,7 @@ pub(super) async fn drive(
     let mut pump = Pump { deframer, out: Vec::new(), is_flushed: true, applying: None, closed: None };
     let mut input = vec![0; READ_BYTES];
     let mut inventory = shell.inventory.clone();
+    let mut local_changes = shell.local_changes.clone();
     loop {
         // 1. What happened.
         pump.take_events(shell, dialer, gateway, session).await?;
@@ -110,6 +111,7 @@ pub(super) async fn drive(
                 tracing::info!(addresses = now.addresses.len(), "own addresses changed");
                 session.handle_inventory(now);
             }
+            Ok(()) = local_changes.changed() => return Ok(CloseCause::Lost),
             () = sleep(deadline.unwrap_or(FAREWELL_TIMEOUT)), if deadline.is_some() => match pump.closed {
                 Some(cause) => return Ok(cause),
                 None => session.handle_timeout(shell.now()),

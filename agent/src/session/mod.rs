@@ -89,6 +89,8 @@ pub struct Shell {
     boot_id: Uuid,
     /// The session that goes on by polls.
     handed_over: Option<SessionEpoch>,
+    /// Moves when the host's own policy comes or goes.
+    local_changes: watch::Receiver<u64>,
 }
 
 impl Shell {
@@ -113,8 +115,16 @@ impl Shell {
             started: std::time::Instant::now(),
             boot_id: inventory::boot_id(),
             handed_over: None,
+            local_changes: watch::channel(0).1,
         };
         (shell, told)
+    }
+
+    /// The same, told of each change of the host's own policy.
+    #[must_use]
+    pub fn with_local_changes(mut self, local_changes: watch::Receiver<u64>) -> Self {
+        self.local_changes = local_changes;
+        self
     }
 
     /// What is to be kept open from the start on: what configuration says, and the gateways known from before.
@@ -161,9 +171,8 @@ impl Shell {
     async fn wait_and_dial(&mut self, dialer: &mut Dialer) -> Result<(), WorkerGone> {
         let Some(gateway) = dialer.poll_dial(self.now()) else {
             let until = dialer.poll_timeout().map_or(CONNECT_TIMEOUT, |(until, _)| until.since(self.now()));
-            self.tell(|status| {
-                status.link = Link::Waiting { ms: u64::try_from(until.as_millis()).unwrap_or(u64::MAX) }
-            });
+            let now = tokio::time::Instant::now();
+            self.tell(|status| status.wait_until(now + until, now));
             // At least a little, so that a clock that stands still does not spin.
             tokio::time::sleep(until.max(Duration::from_millis(1))).await;
             return Ok(());
@@ -172,6 +181,8 @@ impl Shell {
         let ended = match self.connect(&gateway).await {
             Ok(stream) => {
                 let mut session = self.session().await?;
+                // What changed before is what this session tells of.
+                self.local_changes.mark_unchanged();
                 // Why a poll had no answer is told where it is known.
                 let mut is_told = false;
                 let mut cause = drive::drive(self, dialer, &gateway, stream, &mut session).await?;
@@ -180,14 +191,18 @@ impl Shell {
                     cause = Box::pin(poll::poll(self, dialer, &gateway, session_epoch)).await?;
                     is_told = cause == CloseCause::Lost;
                 }
-                tracing::info!(gateway, ?cause, "session ended");
+                // Gateways hear of a local policy by what they send next: at once, by a session that begins anew.
+                let is_ours = cause == CloseCause::Lost && self.local_changes.has_changed().unwrap_or(false);
+                tracing::info!(gateway, ?cause, is_ours, "session ended");
                 self.tell(|status| {
-                    if !is_told {
+                    if is_ours {
+                        status.last_end = Some("the local policy of this host came or went".to_owned());
+                    } else if !is_told {
                         status.last_end = Some(cause.to_string());
                     }
                     status.refusal = cause.refusal().map(|code| code.word().to_owned());
                 });
-                Ended::Session(cause)
+                Ended::Session(if is_ours { CloseCause::Directed } else { cause })
             }
             Err(DialError::Worker(gone)) => return Err(gone),
             Err(error) => {
@@ -213,9 +228,13 @@ impl Shell {
             capabilities: Vec::new(),
             inventory: self.inventory.borrow().clone(),
         };
-        let config = Config { host: self.enrolment.host, hello, pinned: self.pinned(held.map(|(origin, _)| origin)) };
+        let origin = held.map(|(origin, _)| origin);
+        let pinned = self.pinned(origin);
+        self.tell(|status| status.authority_epoch = pinned.epoch.raw());
+        let earlier = self.earlier(origin.flatten(), pinned);
+        let config = Config { host: self.enrolment.host, hello, pinned };
         let keys = HostKeys(Arc::clone(&self.enrolment));
-        Ok(Session::new(config, keys, random(), self.now()))
+        Ok(Session::new(config, keys, random(), self.now()).with_earlier(earlier))
     }
 
     /// The authority in the latest life that this host ever took a state from.
@@ -224,6 +243,17 @@ impl Shell {
         let seen = [held.flatten(), Some(self.components.authority())];
         let epoch = seen.into_iter().flatten().map(|authority| authority.epoch).fold(enrolled.epoch, Ord::max);
         Authority { epoch, ..enrolled }
+    }
+
+    /// The components that were taken in an earlier life than that: a session may have ended between the first and the last of a new life.
+    fn earlier(&self, policy: Option<Authority>, pinned: Authority) -> Vec<Component> {
+        let policy = policy.filter(|policy| policy.epoch < pinned.epoch).map(|_| Component::Policy);
+        let others: Vec<Component> = if self.components.authority().epoch < pinned.epoch {
+            self.components.applied().map(|(component, _)| component).collect()
+        } else {
+            self.components.earlier().to_vec()
+        };
+        policy.into_iter().chain(others).collect()
     }
 
     async fn connect(&mut self, gateway: &str) -> Result<TlsStream<TcpStream>, DialError> {

@@ -6,6 +6,7 @@ use holdfast_model::ids::HostId;
 use holdfast_model::numbers::SessionEpoch;
 use holdfast_model::statement::Authority;
 use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
 
 /// Where the connection stands.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -13,7 +14,7 @@ use serde::{Deserialize, Serialize};
 pub enum Link {
     /// The next dial waits.
     Waiting {
-        /// So long, when it was told.
+        /// So long from now on.
         ms: u64,
     },
     /// A connection is being made.
@@ -76,6 +77,9 @@ pub struct SessionStatus {
     pub last_refused: Option<RefusedUpdate>,
     /// Updates that came in this session.
     pub updates: u64,
+    /// When the next dial is, while one is waited for: what is told of it is counted from here.
+    #[serde(skip)]
+    pub(crate) dials_at: Option<Instant>,
 }
 
 impl SessionStatus {
@@ -89,7 +93,23 @@ impl SessionStatus {
             refusal: None,
             last_refused: None,
             updates: 0,
+            dials_at: None,
         }
+    }
+
+    /// The next dial is at that time.
+    pub(crate) fn wait_until(&mut self, dials_at: Instant, now: Instant) {
+        self.dials_at = Some(dials_at);
+        self.link = Link::Waiting { ms: left(dials_at, now) };
+    }
+
+    /// The same as it is at a moment: what is left of a wait becomes less.
+    #[must_use]
+    pub(crate) fn at(mut self, now: Instant) -> Self {
+        if let (Link::Waiting { ms }, Some(dials_at)) = (&mut self.link, self.dials_at) {
+            *ms = left(dials_at, now);
+        }
+        self
     }
 
     /// An update was taken, to be tried.
@@ -98,5 +118,32 @@ impl SessionStatus {
         if let Some(refused) = self.last_refused.as_mut().filter(|refused| refused.component == component) {
             refused.taken_since = true;
         }
+    }
+}
+
+fn left(until: Instant, now: Instant) -> u64 {
+    u64::try_from(until.saturating_duration_since(now).as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use holdfast_model::ids::AuthorityId;
+    use holdfast_model::numbers::AuthorityEpoch;
+    use uuid::Uuid;
+
+    use super::*;
+
+    #[test]
+    fn the_wait_for_the_next_dial_is_counted_down_and_not_told_as_it_was() {
+        let authority = Authority { id: AuthorityId::new(Uuid::from_u128(1)), epoch: AuthorityEpoch::from_raw(1) };
+        let mut status = SessionStatus::new(HostId::new(Uuid::from_u128(2)), authority);
+        let now = Instant::now();
+        status.wait_until(now + Duration::from_secs(60), now);
+        let told = |after_s| status.clone().at(now + Duration::from_secs(after_s)).link;
+        assert_eq!([0, 20, 60, 70].map(told), [60_000, 40_000, 0, 0].map(|ms| Link::Waiting { ms }));
+        let text = serde_json::to_string(&status).expect("JSON");
+        assert!(!text.contains("dials_at"), "a moment of this process is nothing to others: {text}");
     }
 }

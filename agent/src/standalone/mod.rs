@@ -6,6 +6,7 @@
 //! - An unknown word is refused with its place; nothing is guessed.
 
 mod json;
+mod local;
 
 use std::fs;
 use std::io;
@@ -16,6 +17,7 @@ use holdfast_model::policy::Body;
 
 pub use json::PolicyError;
 pub(crate) use json::parse_range;
+pub use local::{load_local, local_file, save_local};
 
 /// Why a file gives no policy.
 #[derive(Debug, thiserror::Error)]
@@ -38,6 +40,24 @@ pub enum Error {
         #[source]
         source: artifact::DecodeError,
     },
+    /// It cannot be taken away.
+    #[error("cannot remove {}", .path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// It cannot be put in place.
+    #[error("cannot write {}", .path.display())]
+    Keep {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: holdfast_identity::files::Error,
+    },
     /// Its text is no policy.
     #[error("{} is no policy", .path.display())]
     Policy {
@@ -55,6 +75,7 @@ impl Error {
     pub const fn rule(&self) -> &'static str {
         match self {
             Self::Read { .. } => "policy-unreadable",
+            Self::Write { .. } | Self::Keep { .. } => "state-unusable",
             Self::Artifact { .. } => "policy-artifact",
             Self::Policy { .. } => "policy-malformed",
         }

@@ -29,7 +29,8 @@ pub use event::{
     CONFIRMED_HOSTS_MAX, CertificateIssued, CertificateRequested, DesiredState, EnrolTokenCreated, EnrolTokenRevoked,
     EnrolmentRefused, EnrolmentRequested, Event, EventError, HostAddressesChanged, HostEnrolled, Kind, LeaseAcquired,
     ObjectDeleted, ObjectPut, OperationAccepted, OperationFinished, OutcomeRecorded, ProtocolFault,
-    RENDERED_STATES_MAX, RenderCommitted, RenderDesired, RenderSignedAgain, SessionClosed, SessionContested, SessionOpened, SnapshotSent,
+    RENDERED_STATES_MAX, RenderCommitted, RenderDesired, RenderSignedAgain, SessionClosed, SessionContested,
+    SessionOpened, SnapshotSent,
 };
 pub use hint::{HOST_HINT_ENTRIES_MAX, Hint, HintError, HostHint};
 pub use keys::{KeyTextError, SignatureBytes, VerifyingKeyBytes};

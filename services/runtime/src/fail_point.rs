@@ -1,5 +1,6 @@
 //! Named points of the code at which a test ends the process as a power cut would.
 //!
+//! - Likewise it waits for `HOLDFAST_TEST_STALL_MS` milliseconds, each time, at the point that `HOLDFAST_TEST_STALL_POINT` names: a slow disk or kernel.
 //! - In a build with the feature `test-hooks` the process takes SIGKILL when it passes the point that `HOLDFAST_TEST_FAIL_POINT` names: nothing is
 //!   flushed, no destructor runs, no peer is told. `HOLDFAST_TEST_FAIL_POINT_NTH` says at which time it passes (the first without it).
 //! - Any other build has neither names nor code of it.
@@ -10,6 +11,7 @@
 mod armed {
     use std::sync::OnceLock;
     use std::sync::atomic::{AtomicU64, Ordering};
+    use std::time::Duration;
 
     /// The point that ends this process, and at which time.
     struct Armed {
@@ -35,7 +37,29 @@ mod armed {
         })
     }
 
+    /// The point at which this process waits, and for how long.
+    struct Stalled {
+        name: String,
+        wait: Duration,
+    }
+
+    static STALLED: OnceLock<Option<Stalled>> = OnceLock::new();
+
+    fn stall(subject: &str, moment: &str) {
+        let read = || {
+            let name = std::env::var("HOLDFAST_TEST_STALL_POINT").ok()?;
+            let wait_ms = std::env::var("HOLDFAST_TEST_STALL_MS").ok().and_then(|text| text.parse().ok())?;
+            Some(Stalled { name, wait: Duration::from_millis(wait_ms) })
+        };
+        if let Some(Stalled { name, wait }) = STALLED.get_or_init(read)
+            && name.strip_prefix(subject).and_then(|rest| rest.strip_prefix(": ")) == Some(moment)
+        {
+            std::thread::sleep(*wait);
+        }
+    }
+
     pub(super) fn pass(subject: &str, moment: &str) {
+        stall(subject, moment);
         if !is_armed(subject, moment) {
             return;
         }

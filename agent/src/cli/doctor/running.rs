@@ -10,9 +10,11 @@ use holdfast_runtime::Chain;
 use holdfast_wire::code::RefusalCode;
 
 use super::Findings;
+use crate::cli::print::seconds;
 use crate::local::{self, Answer, Question};
 use crate::service::{LastOutcome, LedgerState, PolicyStatus, Status};
 use crate::session::{Link, RefusedUpdate, SessionStatus};
+use crate::standalone::load_local;
 
 /// Asks the agent; what it is, if it answers.
 pub(super) fn look(state: &Path, findings: &mut Findings) -> Option<Status> {
@@ -20,6 +22,7 @@ pub(super) fn look(state: &Path, findings: &mut Findings) -> Option<Status> {
     match local::ask(state, Question::Status) {
         Ok(Answer::Status(status)) => {
             policy(status.pid, &status.policy, findings);
+            local_policy(state, &status, findings);
             ledger(&status.policy.ledger, findings);
             let applied = status.policy.applied.map(|stamp| stamp.version);
             let refused = status.session.as_ref().and_then(|told| told.last_refused.as_ref());
@@ -36,7 +39,7 @@ pub(super) fn look(state: &Path, findings: &mut Findings) -> Option<Status> {
             findings.unwell(NAME, reason, "look at the agent's log");
             None
         }
-        Ok(Answer::Reloaded(_) | Answer::Down { .. }) => {
+        Ok(Answer::Reloaded(_) | Answer::Local { .. } | Answer::Down { .. }) => {
             findings.unwell(NAME, "an unexpected answer", "another build's agent runs: restart it");
             None
         }
@@ -64,6 +67,24 @@ fn policy(pid: u32, policy: &PolicyStatus, findings: &mut Findings) {
     let fault = policy.fault.as_deref().unwrap_or("the kernel was not read back yet");
     let remedy = "holdfast-agent status says more; what another tool wrote is in `nft list ruleset`";
     findings.unwell(NAME, format!("runs (pid {pid}), but its policy is not proven: {fault}"), remedy);
+}
+
+/// A policy of the host's own: in force, or there and not in force.
+fn local_policy(state: &Path, status: &Status, findings: &mut Findings) {
+    const NAME: &str = "local policy";
+    if let Some(local) = &status.policy.local {
+        let kept = local.kept.map_or_else(|| "nothing".to_owned(), |stamp| format!("version {}", stamp.version));
+        let detail = format!("{} is in force, and not what was rendered; {kept} is kept", local.digest.short());
+        let remedy = "when it is no longer needed: holdfast-agent override --clear";
+        return findings.unwell(NAME, detail, remedy);
+    }
+    if status.session.is_some()
+        && let Err(error) = load_local(state)
+    {
+        let remedy =
+            "put it there again by holdfast-agent override FILE, or take it away: holdfast-agent override --clear";
+        findings.unwell(NAME, Chain(&error).to_string(), remedy);
+    }
 }
 
 fn ledger(ledger: &LedgerState, findings: &mut Findings) {
@@ -119,7 +140,7 @@ fn untaken(refused: &RefusedUpdate, applied: Option<Version>, findings: &mut Fin
     let detail = format!("version {version} of {gateway} was refused as it came: {reason}; {kept} is in force");
     let remedy = if is_of_another_history(reason) {
         "the plane knows less of this host than the host does: tell its operators; was a database restored from a backup? the host keeps what \
-         it has, and follows once its versions there have passed the one in force"
+         it has until they say so: `holdfast authority bump`"
     } else {
         "that gateway, or what it reads, is not what it should be: tell the plane's operators; another gateway's is taken at once"
     };
@@ -144,7 +165,7 @@ fn session(told: &SessionStatus, findings: &mut Findings) {
                           nobody asked, start the agent again (what is enforced stays meanwhile)";
             return findings.unwell(NAME, detail, remedy);
         }
-        Link::Waiting { ms } => format!("none, next dial in {ms} ms"),
+        Link::Waiting { ms } => format!("none, next dial in {}", seconds(*ms)),
         Link::Dialling { gateway } => format!("none, dialling {gateway}"),
     };
     match (&told.refusal, &told.last_end) {
@@ -169,7 +190,8 @@ fn remedy(word: &str) -> &'static str {
             "another agent runs with this identity: was the state folder copied to another host? a copy is enrolled anew"
         }
         RefusalCode::WrongAuthority => {
-            "the gateways speak for another plane, or for an older life of it: tell its operators; was a database restored?"
+            "the gateways speak for another plane, or for an earlier life of it than this host knows: tell its operators; was a database restored? \
+             `holdfast authority bump` there, and this host follows"
         }
         RefusalCode::NoCommonProtocol => "agent and gateway are too far apart: install the same release on both",
         RefusalCode::Overloaded | RefusalCode::Draining | RefusalCode::AuthorityAway | RefusalCode::LivenessLost => {
@@ -207,6 +229,7 @@ mod tests {
     fn mk_policy(proven: bool, contended: bool, fault: Option<&str>) -> PolicyStatus {
         PolicyStatus {
             applied: None,
+            local: None,
             mode: Mode::Enforced,
             proven,
             last_outcome: None,
@@ -307,7 +330,7 @@ mod tests {
             }
             let told = seen(|findings| untaken(&mk_refused(7, reason), applied, findings));
             let remedy = told.remedy.unwrap_or_default();
-            assert!(!told.ok && remedy.contains("restored from a backup"), "{remedy}");
+            assert!(!told.ok && remedy.contains("`holdfast authority bump`"), "{remedy}");
         }
         for reason in [Reason::WrongBase, Reason::BadSignature] {
             assert!(is_untaken(&mk_refused(10, reason), applied), "{reason}");

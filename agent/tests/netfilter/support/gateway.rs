@@ -49,6 +49,8 @@ pub(crate) struct Gateway {
     pub(crate) protocol: Protocol,
     /// How old the certificates are that enrolment gives.
     pub(crate) leaf_age: time::Duration,
+    /// How often both sides say that they live.
+    pub(crate) liveness_interval_ms: u32,
 }
 
 impl Gateway {
@@ -75,6 +77,7 @@ impl Gateway {
             sessions: 0,
             protocol: Protocol::NEWEST,
             leaf_age: time::Duration::ZERO,
+            liveness_interval_ms: 15_000,
         }
     }
 
@@ -286,7 +289,7 @@ impl Session<'_> {
             session_epoch: SessionEpoch::from_raw(self.gateway.sessions),
             authority,
             delivery,
-            liveness_interval_ms: 15_000,
+            liveness_interval_ms: self.gateway.liveness_interval_ms,
             limits: Config::standard(vec![]).limits,
             gateways: vec![self.gateway.address().to_string()],
         };
@@ -296,21 +299,46 @@ impl Session<'_> {
     /// The next message that is no liveness.
     pub(crate) fn read(&mut self) -> Message {
         loop {
+            let message = self.read_any();
+            if !matches!(message, Message::Liveness(_)) {
+                return message;
+            }
+        }
+    }
+
+    fn read_any(&mut self) -> Message {
+        loop {
             if let Some(frame) = self.deframer.poll_frame().unwrap() {
-                let message = match self.gateway.protocol {
+                return match self.gateway.protocol {
                     Protocol::V1 => v1::decode(&frame).unwrap(),
                     Protocol::V2 => decode(&frame).unwrap(),
                 };
-                if !matches!(message, Message::Liveness(_)) {
-                    return message;
-                }
-                continue;
             }
             let mut bytes = vec![0; 64 << 10];
             let read = async { tokio::time::timeout(PATIENCE, self.stream.read(&mut bytes)).await };
             let len = self.gateway.runtime.block_on(read).expect("the agent says something").unwrap();
             assert!(len > 0, "the agent hung up");
             self.deframer.push(&bytes[..len]);
+        }
+    }
+
+    /// Sends a policy and says how often the agent said that it lives before it answered, and the longest silence; this side says so too.
+    #[cfg(feature = "test-hooks")]
+    pub(crate) fn policy_by_signs_of_life(&mut self, version: u64, body: &Body) -> (OutcomeReport, usize, Duration) {
+        let frames = self.frames_of(version, body);
+        self.write_bytes(&frames);
+        let (mut signs, mut longest, mut heard) = (0, Duration::ZERO, std::time::Instant::now());
+        loop {
+            let message = self.read_any();
+            longest = longest.max(heard.elapsed());
+            heard = std::time::Instant::now();
+            if matches!(message, Message::Liveness(_)) {
+                signs += 1;
+                self.write(&Message::Liveness(holdfast_wire::message::Liveness { counter: signs }));
+                continue;
+            }
+            let Message::Outcome(report) = message else { panic!("{message:?}") };
+            return (report, usize::try_from(signs).unwrap(), longest);
         }
     }
 
@@ -407,11 +435,23 @@ impl Session<'_> {
 
     /// Sends the way from one policy to another under the name that it is given; its outcome.
     pub(crate) fn delta_as(&mut self, base: (u64, &Body), way: &Body, target: Stamp) -> OutcomeReport {
+        self.changes(stamp(base.0, base.1), &delta::diff(base.1, way).changes, target)
+    }
+
+    /// Sends these changes; their outcome.
+    pub(crate) fn changes(&mut self, base: Stamp, changes: &[delta::Change], target: Stamp) -> OutcomeReport {
+        self.update(target, UpdateContent::Delta { base, changes: encode_changes(changes).unwrap() })
+    }
+
+    /// Sends another version of what is there; its outcome.
+    pub(crate) fn version_only(&mut self, version: u64, body: &Body) -> OutcomeReport {
+        self.update(stamp(version, body), UpdateContent::VersionOnly)
+    }
+
+    fn update(&mut self, stamp: Stamp, content: UpdateContent) -> OutcomeReport {
         let (update_seq, component) = (self.next_seq(), Component::Policy);
-        let changes = encode_changes(&delta::diff(base.1, way).changes).unwrap();
-        let content = UpdateContent::Delta { base: stamp(base.0, base.1), changes };
-        let signature = self.signature(component, target);
-        self.write(&Message::Update(Update { update_seq, component, stamp: target, signature, content }));
+        let signature = self.signature(component, stamp);
+        self.write(&Message::Update(Update { update_seq, component, stamp, signature, content }));
         self.outcome()
     }
 

@@ -174,15 +174,21 @@ impl Member {
     fn reload(&self, mode: Mode) -> Result<(), StandaloneError> {
         match self.ask(Question::Reload).map_err(|error| self.failed(error))? {
             Answer::Reloaded(outcome) if outcome.is_applied() => {}
-            answer @ (Answer::Reloaded(_) | Answer::Status(_) | Answer::Down { .. } | Answer::Failed(_)) => {
+            answer @ (Answer::Reloaded(_)
+            | Answer::Status(_)
+            | Answer::Local { .. }
+            | Answer::Down { .. }
+            | Answer::Failed(_)) => {
                 return Err(self.not_in_force(mode, format!("{answer:?}")));
             }
         }
         match self.ask(Question::Status).map_err(|error| self.failed(error))? {
             Answer::Status(status) if status.policy.proven && status.policy.mode == mode => Ok(()),
-            answer @ (Answer::Reloaded(_) | Answer::Status(_) | Answer::Down { .. } | Answer::Failed(_)) => {
-                Err(self.not_in_force(mode, format!("{answer:?}")))
-            }
+            answer @ (Answer::Reloaded(_)
+            | Answer::Status(_)
+            | Answer::Local { .. }
+            | Answer::Down { .. }
+            | Answer::Failed(_)) => Err(self.not_in_force(mode, format!("{answer:?}"))),
         }
     }
 }

@@ -130,6 +130,7 @@ async fn session_of(at: &Context, peer: &HostPeer, from: IpAddr, request: &SyncR
         certificate_serial: peer.serial.clone(),
         agent_version: AgentVersion::new(&request.agent_version),
         instance: Instance { boot_id: request.boot_id.unwrap_or(Uuid::nil()), address: from },
+        applied: request.seen.iter().filter(|seen| seen.applied).map(|seen| (seen.component, seen.stamp)).collect(),
     };
     let place = at.admission.enter().map_err(|crowded| Refusal::Crowded(millis(crowded.retry_after_ms)))?;
     let admitted = at.opens.ask(opening).await.flatten();

@@ -255,6 +255,7 @@ impl Stage {
         let commit = RenderCommit {
             lease_term: self.term,
             authority_epoch: self.authority.epoch,
+            earlier: std::collections::BTreeMap::new(),
             revision: Revision::from_raw(revision.trim().parse().expect("a number")),
             hosts_rendered: 1,
             states: states.into_iter().map(sign).collect(),

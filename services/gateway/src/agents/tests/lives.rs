@@ -37,7 +37,10 @@ async fn a_session_that_the_database_forgot_begins_anew_and_no_other() {
     known.converge(4).await;
     estate.memory.forget_sessions_of(forgotten.host);
     estate.wakes.send(Wake::Lapsed).await.unwrap();
-    assert_eq!(forgotten.closed().await, CloseCause::Drained);
+    // By the compare, or by the first fact that is written in it: to the database it is another session than the host's.
+    let cause = forgotten.closed().await;
+    let superseded = CloseCause::Theirs { code: RefusalCode::Superseded, retry_after_ms: 0 };
+    assert!(cause == CloseCause::Drained || cause == superseded, "{cause:?}");
     known.idle(Duration::from_millis(300)).await;
     assert_eq!(known.ended, None);
 }
