@@ -39,9 +39,9 @@ pub(crate) const STEPS: &[(&str, &str)] = steps! {
     "0013_agents_read_addresses",
     "0014_requests_of_a_key",
     "0015_leases_say_how_the_bus_is",
-    "0017_lives_of_the_authority",
-    "0019_absence",
-    "0020_instances",
+    "0016_lives_of_the_authority",
+    "0017_absence",
+    "0018_instances",
 };
 
 /// Any number that nothing else in this database locks: the bytes of "migrate".
