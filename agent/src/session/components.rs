@@ -82,6 +82,15 @@ impl Components {
         next.earlier.retain(|earlier| *earlier != component);
         next.applied.retain(|(held, _)| *held != component);
         next.applied.push((component, stamp));
+        // What is there already is not written again: a disk without room is no reason to refuse it.
+        next.applied.sort_unstable_by_key(|(held, _)| *held);
+        if next == self.stored {
+            return ApplyResult {
+                kind: OutcomeKind::Applied,
+                in_force: Some(stamp),
+                conditions: conditions(stamp, None, ""),
+            };
+        }
         let text = serde_json::to_vec_pretty(&next).map_err(|error| error.to_string());
         let saved = text.and_then(|text| files::write_secret(&self.file, &text).map_err(|error| error.to_string()));
         if let Err(error) = saved {
@@ -139,6 +148,37 @@ mod tests {
         let again = Components::load(folder.path(), authority);
         assert_eq!(again.applied().collect::<Vec<_>>(), [(Component::Settings, stamp(empty))]);
         assert_eq!(again.authority().epoch.raw(), 3);
+    }
+
+    #[test]
+    fn what_is_held_already_is_taken_by_a_disk_that_takes_nothing() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let state = folder.path().join("state");
+        std::fs::create_dir(&state).expect("it is ours");
+        let authority = Authority { id: AuthorityId::new(Uuid::from_u128(1)), epoch: AuthorityEpoch::from_raw(1) };
+        let update = |component: Component, epoch| Apply {
+            update_seq: UpdateSeq::from_raw(1),
+            authority: Authority { epoch: AuthorityEpoch::from_raw(epoch), ..authority },
+            component,
+            stamp: Stamp { version: Version::FIRST, digest: component.empty_digest() },
+            signature: [0; 64],
+            content: Content::Snapshot(component.empty_bytes()),
+        };
+        let mut components = Components::load(&state, authority);
+        for component in [Component::Workloads, Component::Settings] {
+            assert_eq!(components.apply(&update(component, 1)).kind, OutcomeKind::Applied);
+        }
+        // A file where the folder was: nothing can be written.
+        std::fs::remove_dir_all(&state).expect("it is ours");
+        std::fs::write(&state, "no folder").expect("it is ours");
+        for component in [Component::Settings, Component::Workloads] {
+            assert_eq!(components.apply(&update(component, 1)).kind, OutcomeKind::Applied);
+        }
+        for apply in [update(Component::Credentials, 1), update(Component::Settings, 2)] {
+            let failed = components.apply(&apply);
+            assert_eq!(failed.kind, OutcomeKind::Failed);
+            assert!(failed.conditions.iter().any(|one| one.reason == Reason::NotDurable), "{failed:?}");
+        }
     }
 
     #[test]

@@ -10,7 +10,9 @@ use std::time::Duration;
 use holdfast_model::condition::Reason;
 use holdfast_model::desired::{Component, Stamp};
 use holdfast_model::numbers::UpdateSeq;
+use holdfast_model::statement::OutcomeKind;
 use holdfast_session::agent::{Apply, ApplyResult, CloseCause, Content, Dialer, Event, Session};
+use holdfast_session::time::sooner;
 use holdfast_wire::code::RefusalCode;
 use holdfast_wire::decode_as;
 use holdfast_wire::error::FrameError;
@@ -18,12 +20,13 @@ use holdfast_wire::frame::Deframer;
 use holdfast_wire::message::Delivery;
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
 use tokio::time::sleep;
 use tokio_rustls::client::TlsStream;
 
 use super::keys::HostKeys;
 use super::status::{Link, RefusedUpdate};
-use super::{DialError, Shell};
+use super::{DialError, Shell, room};
 use crate::engine::{self, Origin, Update};
 use crate::service::WorkerGone;
 
@@ -40,6 +43,8 @@ struct Pump {
     out: Vec<u8>,
     is_flushed: bool,
     applying: Option<Applying>,
+    /// A look at the disk that is under way.
+    looking: Option<JoinHandle<bool>>,
     closed: Option<CloseCause>,
 }
 
@@ -53,7 +58,7 @@ pub(super) async fn drive(
 ) -> Result<CloseCause, WorkerGone> {
     let (mut reader, mut writer) = tokio::io::split(stream);
     let deframer = Deframer::new(session.frame_bytes_max());
-    let mut pump = Pump { deframer, out: Vec::new(), is_flushed: true, applying: None, closed: None };
+    let mut pump = Pump { deframer, out: Vec::new(), is_flushed: true, applying: None, looking: None, closed: None };
     let mut input = vec![0; READ_BYTES];
     let mut inventory = shell.inventory.clone();
     let mut local_changes = shell.local_changes.clone();
@@ -73,17 +78,9 @@ pub(super) async fn drive(
         {
             return Ok(cause);
         }
+        pump.look_for_room(shell);
         // 3. Whatever comes first.
-        let deadline = match (pump.closed, session.poll_timeout()) {
-            (Some(_), _) => Some(FAREWELL_TIMEOUT),
-            (None, until) => until.map(|(until, _)| until.since(shell.now()).max(Duration::from_millis(1))),
-        };
-        let applying = async {
-            match &mut pump.applying {
-                Some(applying) => applying.await,
-                None => std::future::pending().await,
-            }
-        };
+        let deadline = pump.deadline(shell, session);
         tokio::select! {
             written = push(&mut writer, &pump.out), if !pump.out.is_empty() || !pump.is_flushed => match written {
                 Ok(0) => pump.is_flushed = true,
@@ -101,10 +98,20 @@ pub(super) async fn drive(
                 }
                 Err(error) => pump.lose(session, &error),
             },
-            result = applying => {
+            result = or_never(&mut pump.applying) => {
                 pump.applying = None;
                 let (update_seq, result) = result?;
+                if is_unkept(&result) {
+                    shell.room.handle_unkept(shell.now());
+                }
                 session.handle_result(update_seq, result);
+            }
+            looked = or_never(&mut pump.looking) => {
+                pump.looking = None;
+                if matches!(looked, Ok(true)) {
+                    shell.own_end = Some("the disk takes what it did not take before");
+                    return Ok(CloseCause::Lost);
+                }
             }
             Ok(()) = inventory.changed() => {
                 let now = inventory.borrow_and_update().clone();
@@ -117,6 +124,14 @@ pub(super) async fn drive(
                 None => session.handle_timeout(shell.now()),
             },
         }
+    }
+}
+
+/// What comes of something, if it is under way at all.
+async fn or_never<T>(under_way: &mut Option<impl Future<Output = T> + Unpin>) -> T {
+    match under_way {
+        Some(under_way) => under_way.await,
+        None => std::future::pending().await,
     }
 }
 
@@ -138,6 +153,25 @@ impl Pump {
         self.out.clear();
         self.is_flushed = true;
         session.handle_lost();
+    }
+
+    /// How long nothing may happen.
+    fn deadline(&self, shell: &Shell, session: &Session<HostKeys>) -> Option<Duration> {
+        if self.closed.is_some() {
+            return Some(FAREWELL_TIMEOUT);
+        }
+        let look = shell.room.poll_timeout().map(|until| (until, "a look at the disk"));
+        let (until, _) = sooner(session.poll_timeout(), look)?;
+        Some(until.since(shell.now()).max(Duration::from_millis(1)))
+    }
+
+    /// Looks at a disk that did not take something, when it is time.
+    fn look_for_room(&mut self, shell: &mut Shell) {
+        let now = shell.now();
+        if self.looking.is_none() && shell.room.poll_timeout().is_some_and(|until| now >= until) {
+            let file = shell.room.handle_timeout(now);
+            self.looking = Some(tokio::task::spawn_blocking(move || room::is_there(&file)));
+        }
     }
 
     async fn handle_bytes(
@@ -192,6 +226,7 @@ impl Pump {
                 Event::Opened(ack) => {
                     dialer.handle_opened(shell.now());
                     rename(shell, dialer, &ack.gateways).await?;
+                    shell.room.handle_opened();
                     tracing::info!(gateway, session_epoch = ack.session_epoch.raw(), "session is open");
                     shell.tell(|status| {
                         status.authority_epoch = ack.authority.epoch.raw();
@@ -255,6 +290,11 @@ async fn keep(shell: &Shell) -> Result<(), WorkerGone> {
             Ok(())
         }
     }
+}
+
+/// Whether an update failed because the disk did not take it.
+fn is_unkept(result: &ApplyResult) -> bool {
+    result.kind == OutcomeKind::Failed && result.conditions.iter().any(|one| one.reason == Reason::NotDurable)
 }
 
 /// Begins an apply; what it gives back is the session's next result.

@@ -2,6 +2,7 @@
 //!
 //! - Last good is in force before the first dial; losing the gateway changes nothing that is enforced.
 //! - The machine checks signatures, order and bases; the engine checks digests; nothing is applied that failed either.
+//! - What the disk did not take is asked for anew, by a new session, once it takes something again.
 //! - An apply runs on the worker's thread: liveness, reading and writing go on meanwhile.
 //! - A gateway's address is kept open in the kernel before it is dialled.
 
@@ -12,6 +13,7 @@ pub(crate) mod inventory;
 mod keys;
 mod poll;
 mod renewal;
+mod room;
 mod status;
 
 use std::path::PathBuf;
@@ -44,6 +46,7 @@ use crate::service::{Worker, WorkerGone};
 use components::Components;
 use gateways::Gateways;
 use keys::HostKeys;
+use room::Room;
 
 pub use status::{Link, RefusedUpdate, SessionStatus};
 
@@ -82,6 +85,7 @@ pub struct Shell {
     base: Kept,
     gateways: Gateways,
     components: Components,
+    room: Room,
     inventory: watch::Receiver<Inventory>,
     status: watch::Sender<SessionStatus>,
     tls: Arc<Mutex<Option<Arc<ClientConfig>>>>,
@@ -91,6 +95,8 @@ pub struct Shell {
     handed_over: Option<SessionEpoch>,
     /// Moves when the host's own policy comes or goes.
     local_changes: watch::Receiver<u64>,
+    /// Why this host ended its last session to begin one anew.
+    own_end: Option<&'static str>,
 }
 
 impl Shell {
@@ -106,6 +112,8 @@ impl Shell {
         let shell = Self {
             gateways: Gateways::load(&state_folder, &enrolment.gateways),
             components: Components::load(&state_folder, enrolment.authority),
+            room: Room::new(&state_folder),
+            own_end: None,
             inventory: inventory::watch(),
             enrolment,
             worker,
@@ -192,17 +200,19 @@ impl Shell {
                     is_told = cause == CloseCause::Lost;
                 }
                 // Gateways hear of a local policy by what they send next: at once, by a session that begins anew.
-                let is_ours = cause == CloseCause::Lost && self.local_changes.has_changed().unwrap_or(false);
-                tracing::info!(gateway, ?cause, is_ours, "session ended");
+                let is_changed = self.local_changes.has_changed().unwrap_or(false);
+                let local = is_changed.then_some("the local policy of this host came or went");
+                let own = self.own_end.take().or(local).filter(|_| cause == CloseCause::Lost);
+                tracing::info!(gateway, ?cause, own, "session ended");
                 self.tell(|status| {
-                    if is_ours {
-                        status.last_end = Some("the local policy of this host came or went".to_owned());
+                    if let Some(own) = own {
+                        status.last_end = Some(own.to_owned());
                     } else if !is_told {
                         status.last_end = Some(cause.to_string());
                     }
                     status.refusal = cause.refusal().map(|code| code.word().to_owned());
                 });
-                Ended::Session(if is_ours { CloseCause::Directed } else { cause })
+                Ended::Session(if own.is_some() { CloseCause::Directed } else { cause })
             }
             Err(DialError::Worker(gone)) => return Err(gone),
             Err(error) => {

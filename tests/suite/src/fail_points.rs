@@ -127,6 +127,7 @@ pub const COMMITS_LEFT_OUT: &[(&str, &str)] = &[
     ("confirm a step back", "one transaction; asked again it meets another number and changes nothing"),
     ("sign states again", "whoever leads next finds what is not signed, and signs it"),
     ("renew a lease", "one statement that writes one time; a lost answer is a lapse, which the renderer's tests show"),
+    ("beat", "one statement that writes one time; a lost answer is followed by the next beat in seconds"),
     ("report the bus", "one statement that writes over what it wrote before; whoever leads next says it anew"),
     ("request a certificate", "as the enrolment of a host, without the token"),
     ("create an API token", "as the token of an enrolment"),
