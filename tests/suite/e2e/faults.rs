@@ -4,6 +4,7 @@
 //! - The full spans of the catalogue of faults are in `long_faults`; the stories have the same faults, shorter.
 
 mod broker;
+mod long_chaos;
 mod long_faults;
 mod nats;
 mod network;

@@ -6,6 +6,7 @@
 //! - Needs root and the release binaries, which `./ops/test` builds before.
 
 mod database;
+mod disk;
 mod history;
 mod network;
 mod service;
@@ -25,6 +26,7 @@ use crate::complaint::Complaint;
 use crate::traffic::Places;
 
 pub use database::Database;
+pub use disk::SmallDisk;
 pub use network::Cut;
 pub use service::{Frozen, Readiness, Recipe, wait_for};
 

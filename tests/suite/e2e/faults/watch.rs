@@ -200,8 +200,13 @@ pub(crate) fn converges(plane: &Plane, within: Duration) -> Duration {
     begun.elapsed()
 }
 
+/// The hosts, and everything that is known of each that is not converged.
 fn hosts_in_trouble(plane: &Plane) -> String {
-    String::from_utf8_lossy(&plane.holdfast(&["get", "hosts"]).stdout).into_owned()
+    let said = |arguments: &[&str]| String::from_utf8_lossy(&plane.holdfast(arguments).stdout).into_owned();
+    let hosts = said(&["get", "hosts"]);
+    let in_trouble = hosts.lines().skip(1).filter(|line| !line.contains(" converged "));
+    let names: Vec<String> = in_trouble.filter_map(|line| Some(line.split(' ').next()?.to_owned())).collect();
+    names.iter().fold(hosts, |told, name| told + "\n" + &said(&["describe", "host", name]))
 }
 
 /// The newest session of every host: its number, and the gateway that has it.
