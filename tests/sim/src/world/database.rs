@@ -12,7 +12,6 @@ use super::World;
 use super::ask::{Ask, Opened, Told};
 use super::parts::{Action, Process};
 use crate::estate::namespace;
-use crate::plan::Repair;
 use crate::store::{EventRow, RENDERER_LEASE, SessionRow};
 use crate::violation::Invariant;
 
@@ -65,7 +64,7 @@ impl World {
     }
 
     pub(crate) fn submit_later(&mut self, by: Process, life: u32, wait_ms: u64, ask: Ask) {
-        let fate = self.draw_fate(&ask);
+        let fate = self.draw_fate();
         let op = self.ops.len();
         self.ops.push(Op {
             by: Some(by),
@@ -84,10 +83,8 @@ impl World {
         self.queue.put(when, Action::Execute { op });
     }
 
-    fn draw_fate(&mut self, ask: &Ask) -> Fate {
-        // A renderer that does not know whether it committed announces nothing, which only a compare mends.
-        let must_be_told = matches!(ask, Ask::Store { .. }) && self.plan.repair == Repair::HintsOnly;
-        if self.database_is_flaky() && !must_be_told {
+    fn draw_fate(&mut self) -> Fate {
+        if self.database_is_flaky() {
             match self.between(0, 9) {
                 0 | 1 => return Fate::FailsFirst,
                 2 => return Fate::RollsBack,
