@@ -93,6 +93,12 @@ impl Open {
         }
     }
 
+    /// The bytes of the staged answers and of the body that is being written, which is held as a whole until its last chunk.
+    pub(super) fn held_bytes(&self) -> usize {
+        let staged: usize = self.slots.iter().map(Slot::staged_bytes).sum();
+        staged + self.chunking.as_ref().map_or(0, |chunking| chunking.body.len())
+    }
+
     /// The next control frame: the answer to Hello, then liveness, then the rest.
     pub(super) fn control(&mut self, out: &mut Vec<u8>) -> Result<Option<Kind>, EncodeError> {
         let (kind, message) = if let Some(ack) = self.ack.take() {

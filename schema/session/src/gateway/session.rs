@@ -96,6 +96,15 @@ impl Session {
         }
     }
 
+    /// The bytes of everything that waits here to be written: the answers that are staged, and the body of which some was written.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        match &self.phase {
+            Phase::Open(open) => open.held_bytes(),
+            Phase::AwaitHello { .. } | Phase::Admitting { .. } | Phase::Closed { .. } => 0,
+        }
+    }
+
     /// A message of the agent.
     pub fn handle_message(&mut self, message: Message, now: Instant) {
         if self.events.len() >= EVENTS_MAX {

@@ -195,6 +195,14 @@ impl Slot {
         Some(delta.map_or((Form::Snapshot, body.len()), |delta| (Form::Delta, delta.changes.len())))
     }
 
+    /// The bytes of the staged answer: its body, and its changes beside it.
+    pub(super) fn staged_bytes(&self) -> usize {
+        match self.staged.as_ref().map(|staged| &staged.supply) {
+            Some(Supply::Whole { body, delta }) => body.len() + delta.as_ref().map_or(0, |delta| delta.changes.len()),
+            Some(Supply::SameDigest) | None => 0,
+        }
+    }
+
     /// Takes the staged answer as written under a sequence, with the base of its delta and why it is sent.
     pub(super) fn write(&mut self, update_seq: UpdateSeq, form: Form) -> Option<(Staged, Option<Stamp>, Cause)> {
         let staged = self.staged.take()?;

@@ -492,6 +492,32 @@ fn h10_control_goes_between_the_chunks_of_a_large_body_and_liveness_goes_first()
 }
 
 #[test]
+fn e22_a_thousand_versions_for_a_reader_that_stopped_hold_one_body() {
+    let mut door = Door::open();
+    door.written();
+    door.wants();
+    let size = 3 * CHUNK_BYTES_MAX;
+    let mk_large = |version| {
+        let body: Arc<[u8]> = vec![3; size].into();
+        Answer::Current { stamp: mk_stamp(version), signature: [0; 64], supply: Supply::Whole { body, delta: None } }
+    };
+    assert_eq!(door.session.held_bytes(), 0);
+    door.answer(POLICY, mk_large(1));
+    assert_eq!(door.session.held_bytes(), size, "staged");
+    // Its first chunk is all that the socket takes.
+    assert_eq!([door.next_kind(), door.next_kind()], [Some(Kind::Update), Some(Kind::Chunk)]);
+    for _ in 0..1_000 {
+        door.session.handle_hint(POLICY);
+        assert_eq!((door.wants(), door.session.held_bytes()), (vec![], size));
+    }
+    while door.next_kind().is_some() {}
+    assert_eq!(door.session.held_bytes(), 0);
+    assert_eq!(door.wants().len(), 1, "one question for all of them");
+    door.answer(POLICY, mk_large(1_001));
+    assert_eq!(door.session.held_bytes(), size);
+}
+
+#[test]
 fn a_body_up_to_the_limit_travels_and_a_larger_one_is_named_once_and_not_asked_for_again() {
     let sizes = [BODY_BYTES_MAX - 1, BODY_BYTES_MAX, BODY_BYTES_MAX + 1, 10 * BODY_BYTES_MAX];
     for (bytes, fits) in sizes.into_iter().zip([true, true, false, false]) {

@@ -16,8 +16,9 @@ pub const SHORT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Bytes waiting for a socket before no further frame is made: enough to keep a link busy, little enough that what waits is fresh.
 pub const WRITE_BUFFER_BYTES: usize = 64 * 1024;
-/// What one session's write buffer may reach: the soft limit and one frame.
-pub const WRITE_BUFFER_BYTES_MAX: usize = WRITE_BUFFER_BYTES + FRAME_BYTES_MAX + 4;
+/// What one session's write buffer may reach: the soft limit, as much that was written and not given back yet, and one frame; twice that while the
+/// buffer grows for it.
+pub const WRITE_BUFFER_BYTES_MAX: usize = 2 * (2 * WRITE_BUFFER_BYTES + FRAME_BYTES_MAX + 4);
 /// What an idle session keeps of its write buffer: 10,000 of them have 40 MiB.
 pub const IDLE_BUFFER_BYTES: usize = 4 * 1024;
 /// Bytes read at once: agents send outcomes of some hundred bytes.

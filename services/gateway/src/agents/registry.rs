@@ -26,6 +26,7 @@ use super::clock::Clock;
 use super::gauges;
 use super::limits::{ANEW_EACH_MS, ANEW_SPREAD_MS, BUILDS, COUNTS_GATHER, LIFE_TOLD, NARROW_STATES_MAX};
 use super::mailbox::Mailbox;
+use super::outgoing::HeldBytes;
 use super::polls::{Poll, Polls};
 use super::recorder::Recorder;
 use super::session::FAR;
@@ -40,6 +41,7 @@ pub(super) struct Registry {
 struct Shared {
     sessions: Mutex<Sessions>,
     polls: Polls,
+    held: HeldBytes,
     clock: Clock,
     changed: Notify,
 }
@@ -63,7 +65,8 @@ impl Registry {
     pub(super) fn new(clock: Clock, seed: u64, recorder: Recorder) -> Self {
         let sessions = Sessions { held: HashMap::new(), scheduler: Scheduler::new(BUILDS, seed), life: None };
         let polls = Polls::new(recorder);
-        Self { shared: Arc::new(Shared { sessions: Mutex::new(sessions), polls, clock, changed: Notify::new() }) }
+        let (sessions, held, changed) = (Mutex::new(sessions), HeldBytes::default(), Notify::new());
+        Self { shared: Arc::new(Shared { sessions, polls, held, clock, changed }) }
     }
 
     fn sessions(&self) -> MutexGuard<'_, Sessions> {
@@ -91,6 +94,11 @@ impl Registry {
             }
         }
         told
+    }
+
+    /// What sessions hold for agents to read.
+    pub(super) fn held_bytes(&self) -> &HeldBytes {
+        &self.shared.held
     }
 
     /// The hosts that poll.

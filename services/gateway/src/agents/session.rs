@@ -34,8 +34,9 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use super::admission::Crowded;
 use super::context::Context;
 use super::hooks::Midway;
-use super::limits::{AUTHORITY_AWAY_RETRY_MS, IDLE_BUFFER_BYTES, READ_BYTES, SHORT_TIMEOUT, WRITE_BUFFER_BYTES};
+use super::limits::{AUTHORITY_AWAY_RETRY_MS, READ_BYTES, SHORT_TIMEOUT};
 use super::mailbox::Mailbox;
+use super::outgoing::Outgoing;
 use super::reader::Read;
 use super::store::Admitted;
 use super::words::{cause_word, form_word, outcome_of, reason_of, statement_of};
@@ -63,9 +64,9 @@ struct Shell {
     machine: Session,
     mailbox: Arc<Mailbox>,
     deframer: Deframer,
-    out: Vec<u8>,
-    written: usize,
-    flushed: bool,
+    outgoing: Outgoing,
+    /// What it was told to hold for the agent to read.
+    held_bytes: usize,
     midway: Midway,
     turns: Turns,
     asked: FuturesUnordered<BoxFuture<'static, Told>>,
@@ -89,9 +90,8 @@ where
         machine,
         mailbox: Arc::default(),
         deframer,
-        out: Vec::new(),
-        written: 0,
-        flushed: true,
+        outgoing: Outgoing::new(),
+        held_bytes: 0,
         midway: Midway::default(),
         turns: Turns::default(),
         asked: FuturesUnordered::new(),
@@ -111,8 +111,8 @@ impl Shell {
         let mut goodbye_until = None;
         loop {
             self.advance();
-            let waits = self.midway.portion(self.out.get(self.written..).unwrap_or_default());
-            if self.machine.is_closed() && waits.is_empty() && self.flushed {
+            let waits = self.midway.portion(self.outgoing.waits());
+            if self.machine.is_closed() && waits.is_empty() && self.outgoing.is_flushed() {
                 break;
             }
             let wake_at = self.wake_at(&mut goodbye_until);
@@ -123,9 +123,9 @@ impl Shell {
                     }
                 }
                 () = self.mailbox.arrived() => self.handle_mail(),
-                pushed = push(&mut writer, waits), if !(waits.is_empty() && self.flushed) => match pushed {
+                pushed = push(&mut writer, waits), if !(waits.is_empty() && self.outgoing.is_flushed()) => match pushed {
                     Ok(Pushed::Bytes(count)) => self.wrote(count),
-                    Ok(Pushed::Flushed) => self.flushed = true,
+                    Ok(Pushed::Flushed) => self.outgoing.handle_flushed(),
                     Err(_) => return self.machine.handle_lost(),
                 },
                 read = reader.read(&mut buffer), if !self.machine.is_closed() => match read {
@@ -168,9 +168,9 @@ impl Shell {
     /// Lets the machine say what it has to, as far as the socket has room.
     fn advance(&mut self) {
         loop {
-            while self.out.len() - self.written < WRITE_BUFFER_BYTES {
-                match self.machine.poll_transmit(self.context.now(), &mut self.out) {
-                    Ok(Some(_)) => self.flushed = false,
+            while let Some(out) = self.outgoing.room() {
+                match self.machine.poll_transmit(self.context.now(), out) {
+                    Ok(Some(_)) => self.outgoing.handle_put(),
                     Ok(None) => break,
                     Err(error) => {
                         tracing::error!(host = %self.peer.host, %error, "a frame cannot be made; the session ends");
@@ -179,6 +179,7 @@ impl Shell {
                 }
             }
             if !self.handle_events() {
+                self.tell_held();
                 return self.give_turns_back();
             }
         }
@@ -193,14 +194,15 @@ impl Shell {
     }
 
     fn wrote(&mut self, count: usize) {
-        self.written += count;
-        self.midway.handle_written(self.written == self.out.len());
-        if self.written == self.out.len() {
-            self.out.clear();
-            self.written = 0;
-            // Thousands of sessions each had a large snapshot once: none keeps the room that it took.
-            self.out.shrink_to(IDLE_BUFFER_BYTES);
-        }
+        let is_all = self.outgoing.handle_written(count);
+        self.midway.handle_written(is_all);
+    }
+
+    /// Tells how much memory waits here for the agent to read.
+    fn tell_held(&mut self) {
+        let now = self.machine.held_bytes() + self.outgoing.held_bytes();
+        self.context.registry.held_bytes().moved(self.held_bytes, now);
+        self.held_bytes = now;
     }
 
     fn handle_bytes(&mut self, bytes: &[u8]) {
@@ -537,6 +539,7 @@ impl Shell {
     /// The last word of a session, however it ended.
     fn leave(&mut self) {
         self.handle_events();
+        self.context.registry.held_bytes().moved(self.held_bytes, 0);
         let Some(opened) = &self.opened else { return };
         let (host, session_epoch) = (self.peer.host, opened.session_epoch);
         let reason = if self.drained && self.ended == Some(CloseReason::AgentLeft) {

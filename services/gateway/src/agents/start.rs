@@ -77,6 +77,12 @@ impl AgentsDoor {
         self.registry.builds()
     }
 
+    /// The memory that sessions hold for agents to read.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        self.registry.held_bytes().all()
+    }
+
     /// Asks something of a host's session; false if it has none here.
     #[must_use]
     pub fn direct(&self, directive: Directive) -> bool {
