@@ -5,6 +5,7 @@
 //! - JSON is the default where stderr is no terminal; each of its lines says which service and version wrote it.
 //! - A panic is logged too, with its place.
 //! - A filter that cannot be read stops the start.
+//! - A line that nobody takes, since the disk is full or the reader is gone, is lost and counted, and ends nothing.
 //!
 //! What is logged at which level is decided where it is logged; no credential is, at any level.
 
@@ -115,6 +116,8 @@ where
 {
     let filter = EnvFilter::try_new(filter).map_err(|source| Error::Filter { filter: filter.to_owned(), source })?;
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false);
+    // It would tell of a line that cannot be written by another one, and panic where that one fails too.
+    let lines = lines.log_internal_errors(false);
     Ok(match format {
         LogFormat::Text => lines.with_writer(Lines { to, head: None }).into(),
         LogFormat::Json => {
@@ -164,7 +167,10 @@ impl<W: Write> Write for Line<'_, W> {
             }
         }
         line.push('\n');
-        self.to.write_all(line.as_bytes())?;
+        if let Err(error) = self.to.write_all(line.as_bytes()) {
+            metrics::counter!("holdfast_log_lines_lost_total").increment(1);
+            return Err(error);
+        }
         Ok(bytes.len())
     }
 
@@ -217,6 +223,22 @@ mod tests {
         let refused = dispatch(BUILD, "holdfast=loud", LogFormat::Text, io::sink).unwrap_err();
         assert!(matches!(&refused, Error::Filter { filter, .. } if filter == "holdfast=loud"));
         assert_eq!(refused.exit(), Exit::Config);
+    }
+
+    #[test]
+    fn a_log_that_takes_nothing_ends_nobody_also_not_one_that_panics() {
+        const CHILD: &str = "HOLDFAST_LOG_CHILD";
+        if std::env::var_os(CHILD).is_some() {
+            init(BUILD, "info", LogFormat::Text).unwrap();
+            tracing::info!("nobody reads this");
+            assert!(std::thread::spawn(|| panic!("nor this")).join().is_err());
+            return;
+        }
+        let name = "log::tests::a_log_that_takes_nothing_ends_nobody_also_not_one_that_panics";
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+        let child = child.args(["--exact", name, "--nocapture"]).env(CHILD, "yes").stderr(full).output().unwrap();
+        assert!(child.status.success(), "{}: {}", child.status, String::from_utf8_lossy(&child.stdout));
     }
 
     #[test]
