@@ -12,7 +12,7 @@ use rustls_pki_types::ServerName;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::runtime::{Builder, Runtime};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
@@ -40,6 +40,8 @@ pub(crate) struct Crowd {
     answers: mpsc::Receiver<Answer>,
     tasks: Tasks,
     others: Runtime,
+    /// Whether the last agent is held still: it reads nothing, and its connection stays open.
+    still: watch::Sender<bool>,
 }
 
 impl Crowd {
@@ -52,6 +54,8 @@ impl Crowd {
         };
         let (told, answers) = mpsc::channel(fleet.hosts.len() * (components + 1));
         let others = Builder::new_multi_thread().enable_all().build().expect("a runtime");
+        let (still, is_still) = watch::channel(false);
+        let last = u32::try_from(fleet.hosts.len() - 1).expect("a fleet");
         let dialled = Instant::now();
         for (nth, (host, config)) in (0_u32..).zip(&fleet.hosts) {
             let _elsewhere = (usize::try_from(nth).expect("a fleet") >= APART).then(|| others.enter());
@@ -61,6 +65,7 @@ impl Crowd {
                 Kind::Product => {
                     let (host, config) = (*host, Arc::clone(config));
                     let (authority, keys) = (fleet.authority, fleet.keys.clone());
+                    let is_still = (nth == last).then(|| is_still.clone());
                     tasks.spawn("agent", async move {
                         let session = async {
                             let stream = connect(nth, to, config).await;
@@ -70,7 +75,7 @@ impl Crowd {
                             };
                             agent::run(stream, host, authority, keys, answered).await;
                         };
-                        stopped.run_until_cancelled(session).await;
+                        stopped.run_until_cancelled(Box::pin(held(session, is_still))).await;
                         Ok::<_, std::convert::Infallible>(())
                     });
                 }
@@ -83,7 +88,19 @@ impl Crowd {
                 }
             }
         }
-        Self { dialled, agents: fleet.hosts.len(), components, answers, tasks, others }
+        Self { dialled, agents: fleet.hosts.len(), components, answers, tasks, others, still }
+    }
+
+    /// Holds the last agent still, or lets it go on.
+    pub(crate) fn hold_last(&self, still: bool) {
+        self.still.send_replace(still);
+    }
+
+    /// Until the last agent has answered what its policy was changed to.
+    pub(crate) async fn last_answers(&mut self, fleet: &Fleet) {
+        let newest = fleet.newest();
+        let counts = |about: Option<(Component, Stamp)>| about.is_some_and(|(_, stamp)| stamp.digest == newest);
+        self.last_of(1, counts).await;
     }
 
     /// From the dialling until the last answer that makes the last agent whole.
@@ -158,6 +175,19 @@ impl Crowd {
             tracing::warn!(%error, "agents did not end in order");
         }
         self.others.shutdown_background();
+    }
+}
+
+/// Runs something, but for while it is held still.
+async fn held(work: impl Future<Output = ()>, is_still: Option<watch::Receiver<bool>>) {
+    let Some(mut is_still) = is_still else { return work.await };
+    let mut work = std::pin::pin!(work);
+    // Its sender is the crowd's, which is gone with it.
+    while is_still.wait_for(|still| !still).await.is_ok() {
+        tokio::select! {
+            () = &mut work => return,
+            _ = is_still.wait_for(|still| *still) => {}
+        }
     }
 }
 

@@ -45,12 +45,14 @@ pub(crate) struct Fleet {
     revision: Revision,
     hints: u64,
     term: Option<LeaseTerm>,
+    /// Two large policies without a member in common, and whether each is stored.
+    large: [(Body, bool); 2],
     _folder: tempfile::TempDir,
 }
 
 impl Fleet {
-    /// Enrols so many hosts and commits a typical policy for each.
-    pub(crate) async fn start(postgres: &TestPostgres, nats: &str, agents: u32) -> Self {
+    /// Enrols so many hosts and commits a typical policy for each; its two large ones have so many peers.
+    pub(crate) async fn start(postgres: &TestPostgres, nats: &str, agents: u32, large_peers: u32) -> Self {
         let now = OffsetDateTime::now_utc();
         let ca = Ca::create(TEST_AUTHORITY, now).expect("a CA");
         let folder = tempfile::Builder::new().prefix("holdfast-bench-").tempdir().expect("a folder");
@@ -79,9 +81,10 @@ impl Fleet {
             revision: Revision::from_raw(1),
             hints: 1,
             term: None,
+            large: [0, 1].map(|generation| (typical::one_set(generation, 0..large_peers), false)),
             _folder: folder,
         };
-        fleet.commit(&body, &Component::ALL, None).await;
+        fleet.commit(&body, &Component::ALL, None, |_| false).await;
         floor_rows(postgres, agents);
         fleet
     }
@@ -109,16 +112,33 @@ impl Fleet {
         self.change(Some(nth)).await
     }
 
+    /// One of two large policies in turn for one host: a whole one, since they have nothing in common.
+    pub(crate) async fn change_large(&mut self, nth: usize) {
+        self.large.reverse();
+        let [(body, is_known), _] = self.large.clone();
+        self.change_to(&body, Some(nth), |_| is_known).await;
+        self.large[0].1 = true;
+    }
+
+    /// The bytes of the larger of the two as they are sent.
+    pub(crate) fn large_bytes(&self) -> usize {
+        self.large.iter().map(|(body, _)| holdfast_model::artifact::encode(body).len()).max().unwrap_or_default()
+    }
+
     async fn change(&mut self, only: Option<usize>) -> Instant {
-        self.revision = self.revision.next().expect("far from the last");
         let mut body = typical::policy(0, typical::SETS);
         let more = u32::try_from(self.revision.raw()).expect("not that many");
         body.sets[0].v4 = body.sets[0].v4.including(0xc000_0000 + 2 * more);
+        self.change_to(&body, only, |_| false).await
+    }
+
+    async fn change_to(&mut self, body: &Body, only: Option<usize>, known: impl Fn(Digest) -> bool) -> Instant {
+        self.revision = self.revision.next().expect("far from the last");
         self.stamp = Stamp { digest: body.digest(), ..self.stamp };
         for nth in self.chosen(only) {
             self.versions[nth] = self.versions[nth].next().expect("far from the last");
         }
-        let term = self.commit(&body, &[Component::Policy], only).await;
+        let term = self.commit(body, &[Component::Policy], only, known).await;
         let committed = Instant::now();
         let state = |nth: usize| (self.hosts[nth].0, Component::Policy, self.versions[nth]);
         let states: Vec<_> = self.chosen(only).map(state).collect();
@@ -130,9 +150,15 @@ impl Fleet {
     }
 
     /// Stores the newest policy of every host, or of one, as a renderer does.
-    async fn commit(&mut self, body: &Body, components: &[Component], only: Option<usize>) -> LeaseTerm {
+    async fn commit(
+        &mut self,
+        body: &Body,
+        components: &[Component],
+        only: Option<usize>,
+        known: impl Fn(Digest) -> bool,
+    ) -> LeaseTerm {
         let lease_term = self.lease().await;
-        let (digest, mut artifacts) = tree_of(body, |_| false);
+        let (digest, mut artifacts) = tree_of(body, known);
         assert_eq!(digest, self.stamp.digest, "the root names the body");
         let mut states = Vec::new();
         for (nth, component) in self.chosen(only).flat_map(|nth| components.iter().map(move |c| (nth, *c))) {

@@ -5,6 +5,7 @@
 //! - Each round kills the server, starts another and lets all agents dial at once, without the jitter that real ones have.
 //! - A change ends when the last agent has written its answer, on both sides.
 //! - Changes of single hosts beside a change of all, over those beside nothing: what the delivery scheduler is for.
+//! - An agent that reads nothing while a thousand versions come for it: what it costs the server, and single changes of others.
 
 #[path = "../change/agent.rs"]
 mod agent;
@@ -13,6 +14,7 @@ mod fleet;
 mod handshake;
 mod serve;
 mod server;
+mod slow;
 
 use std::time::Duration;
 
@@ -61,6 +63,10 @@ struct Size {
     /// Changes of single hosts while nothing else changes, in a round.
     singles: usize,
     handshakes: usize,
+    /// Versions that come for an agent that reads nothing.
+    unread: usize,
+    /// How many peers those have: some bytes each.
+    large_peers: u32,
     /// How long a server is left alone before its memory is read: what handshakes needed is given back, what sessions need stays.
     settle: Duration,
 }
@@ -77,8 +83,16 @@ fn main() {
     }
     let agents = cli.agents.unwrap_or(if cli.quick { 200 } else { 1_000 });
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
-    let size =
-        Size { agents, rounds: 5, changes: 3, singles: 100, handshakes: 100, settle: Duration::from_millis(1_500) };
+    let size = Size {
+        agents,
+        rounds: 5,
+        changes: 3,
+        singles: 100,
+        handshakes: 100,
+        unread: 1_000,
+        large_peers: 100_000,
+        settle: Duration::from_millis(1_500),
+    };
     runtime.block_on(Box::pin(measure(size, Place::Process))).print();
 }
 
@@ -88,7 +102,7 @@ async fn measure(size: Size, place: Place) -> Report {
     let mut postgres = TestPostgres::start_migrated().await;
     postgres.restart_durable();
     let nats = NatsServer::start(NatsVersion::Current);
-    let mut fleet = Fleet::start(&postgres, &nats.url(), size.agents).await;
+    let mut fleet = Fleet::start(&postgres, &nats.url(), size.agents, size.large_peers).await;
     let order = |kind| fleet.order(kind);
     let orders = [order(Kind::Product), order(Kind::Floor)];
     let names = ["holdfast-gateway", "bare rustls"];
@@ -141,6 +155,9 @@ async fn measure(size: Size, place: Place) -> Report {
         }
     }
     report.compared.extend([storm.compared(), change.compared(), single.compared()]);
+    let slow = slow::measure(&mut fleet, Server::start(place, &orders[0]), size.unread).await;
+    report.compared.push(slow.singles.compared());
+    report.strict.extend(slow.memory);
     let [ours, floor] = cpu.map(|times| times.figure().p50_ms);
     let cpu = Strict::of("processor time of the server for a session that begins", ours, "ms");
     report.strict.push(cpu.over("P9", "bare rustls", floor, Some(2.0)));
@@ -171,14 +188,23 @@ mod tests {
         #[tokio::test(flavor = "multi_thread")]
         async fn storms_changes_and_handshakes_of_some_agents_are_compared_with_bare_tls() {
             holdfast_identity::tls::install_crypto_provider();
-            let size = Size { agents: 20, rounds: 2, changes: 1, singles: 3, handshakes: 2, settle: Duration::ZERO };
+            let size = Size {
+                agents: 20,
+                rounds: 2,
+                changes: 1,
+                singles: 3,
+                handshakes: 2,
+                unread: 20,
+                large_peers: 2_000,
+                settle: Duration::ZERO,
+            };
             let report = Box::pin(measure(size, Place::Thread)).await;
             let shape: Vec<_> = report.compared.iter().map(|c| (c.sides.len(), c.ratios.len())).collect();
-            assert_eq!(shape, [(2, 1), (2, 1), (2, 1), (2, 1)]);
+            assert_eq!(shape, [(2, 1), (2, 1), (2, 1), (2, 1), (2, 1)]);
             assert!(report.compared.iter().flat_map(|c| &c.sides).all(|side| side.figure.p50_ms > 0.0), "{report}");
             assert!(report.compared.iter().flat_map(|c| &c.ratios).all(|ratio| ratio.ratio > 0.0), "{report}");
             let strict: Vec<_> = report.strict.iter().map(|strict| (strict.bar, strict.over.is_some())).collect();
-            assert_eq!(strict, [("P9", true), ("P11", true)]);
+            assert_eq!(strict, [("E22", true), ("E22", true), ("P9", true), ("P11", true)]);
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_bus::{Bus, BusConfig, HintListener};
-use holdfast_gateway::agents::{DoorConfig, Hooks, Pace, PgAgents, start};
+use holdfast_gateway::agents::{AgentsDoor, DoorConfig, Hooks, Pace, PgAgents, start};
 use holdfast_identity::tls::{ServerTls, agents_door, mutual_door};
 use holdfast_identity::{Ca, Credential, ServerRole, VerifyingKey};
 use holdfast_model::ids::GatewayId;
@@ -28,6 +28,8 @@ use uuid::Uuid;
 pub(crate) const ROW_BYTES: usize = 4_096;
 /// What the floor is told to do.
 pub(crate) const PUSH: &str = "push";
+/// What the product is asked by: how much its sessions hold for agents to read.
+pub(crate) const HELD: &str = "held";
 
 /// Which server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -54,18 +56,24 @@ pub(crate) fn run(order: Order, commands: impl BufRead, mut told: impl Write) {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
     let tasks = Tasks::new(Shutdown::new());
     let (push, pushed) = watch::channel(Arc::new(Vec::new()));
-    let address = runtime.block_on(async {
+    let (address, door) = runtime.block_on(async {
         match order.kind {
-            Kind::Product => product(&order, &tasks).await,
-            Kind::Floor => floor(&order, pushed, &tasks).await,
+            Kind::Product => {
+                let (address, door) = product(&order, &tasks).await;
+                (address, Some(door))
+            }
+            Kind::Floor => (floor(&order, pushed, &tasks).await, None),
         }
     });
     let mut rows = (order.kind == Kind::Floor).then(|| runtime.block_on(Rows::open(&order)));
     writeln!(told, "{address}").and_then(|()| told.flush()).expect("somebody listens");
     for line in commands.lines() {
-        assert_eq!(line.expect("a line").as_str(), PUSH, "there is one command");
-        if let Some(rows) = &mut rows {
-            push.send_replace(Arc::new(runtime.block_on(rows.read())));
+        match (line.expect("a line").as_str(), &door, &mut rows) {
+            (HELD, Some(door), _) => {
+                writeln!(told, "{}", door.held_bytes()).and_then(|()| told.flush()).expect("somebody listens");
+            }
+            (PUSH, _, Some(rows)) => _ = push.send_replace(Arc::new(runtime.block_on(rows.read()))),
+            (other, ..) => panic!("{:?} has no command {other}", order.kind),
         }
     }
     runtime.shutdown_timeout(Duration::from_secs(1));
@@ -78,7 +86,7 @@ fn credential(order: &Order, role: ServerRole) -> (Ca, Credential) {
     (ca, server)
 }
 
-async fn product(order: &Order, tasks: &Tasks) -> std::net::SocketAddr {
+async fn product(order: &Order, tasks: &Tasks) -> (std::net::SocketAddr, AgentsDoor) {
     let (ca, server) = credential(order, ServerRole::GatewayAgents);
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
     let address = listener.local_addr().expect("bound");
@@ -121,8 +129,7 @@ async fn product(order: &Order, tasks: &Tasks) -> std::net::SocketAddr {
         connections_max: 8,
         application_name: "bench".to_owned(),
     });
-    start(config, PgAgents::new(store, gateway), listener, wakes, ring, tasks);
-    address
+    (address, start(config, PgAgents::new(store, gateway), listener, wakes, ring, tasks))
 }
 
 /// A task a connection: 4 kB, a byte back; then the same for every change.

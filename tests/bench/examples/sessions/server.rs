@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use nix::unistd::{SysconfVar, sysconf};
 
-use crate::serve::{self, Order, PUSH};
+use crate::serve::{self, HELD, Order, PUSH};
 
 /// Where a server runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,6 +23,7 @@ pub(crate) enum Place {
 /// A running server.
 pub(crate) struct Server {
     commands: Option<Box<dyn Write + Send>>,
+    told: Box<dyn BufRead + Send>,
     address: SocketAddr,
     child: Option<Child>,
 }
@@ -39,7 +40,7 @@ pub(crate) struct Usage {
 impl Server {
     /// Starts one and waits until it listens.
     pub(crate) fn start(place: Place, order: &Order) -> Self {
-        let (commands, told, child): (Box<dyn Write + Send>, Box<dyn BufRead>, _) = match place {
+        let (commands, told, child): (Box<dyn Write + Send>, Box<dyn BufRead + Send>, _) = match place {
             Place::Process => {
                 let program = std::env::current_exe().expect("it runs");
                 let order = serde_json::to_string(order).expect("it has a text form");
@@ -58,10 +59,27 @@ impl Server {
                 (Box::new(near), Box::new(BufReader::new(read)), None)
             }
         };
-        let mut server = Self { commands: Some(commands), address: ([0, 0, 0, 0], 0).into(), child };
-        let line = told.lines().next().expect("the server says where it listens").expect("a line");
-        server.address = line.parse().expect("an address");
+        let mut server = Self { commands: Some(commands), told, address: ([0, 0, 0, 0], 0).into(), child };
+        server.address = server.line().parse().expect("an address");
         server
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        let count = self.told.read_line(&mut line).expect("the server says it");
+        assert!(count > 0, "the server says where it listens, and what it is asked");
+        line.trim_end().to_owned()
+    }
+
+    fn tell(&mut self, command: &str) {
+        let commands = self.commands.as_mut().expect("it runs");
+        writeln!(commands, "{command}").and_then(|()| commands.flush()).expect("the server listens");
+    }
+
+    /// The memory that sessions hold for agents to read, as the product says it.
+    pub(crate) fn held_bytes(&mut self) -> f64 {
+        self.tell(HELD);
+        f64::from(self.line().parse::<u32>().expect("a number"))
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -70,9 +88,8 @@ impl Server {
 
     /// Tells the floor to read and push; when it was told.
     pub(crate) fn push(&mut self) -> Instant {
-        let commands = self.commands.as_mut().expect("it runs");
         let begun = Instant::now();
-        writeln!(commands, "{PUSH}").and_then(|()| commands.flush()).expect("the server listens");
+        self.tell(PUSH);
         begun
     }
 
