@@ -7,7 +7,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
-use holdfast_model::condition::Reason;
+use holdfast_model::condition::{Condition, Reason};
 use holdfast_model::desired::{Component, Stamp};
 use holdfast_model::numbers::UpdateSeq;
 use holdfast_model::statement::OutcomeKind;
@@ -26,7 +26,7 @@ use tokio_rustls::client::TlsStream;
 
 use super::keys::HostKeys;
 use super::status::{Link, RefusedUpdate};
-use super::{DialError, Shell, room};
+use super::{DialError, Shell};
 use crate::engine::{self, Origin, Update};
 use crate::service::WorkerGone;
 
@@ -101,7 +101,7 @@ pub(super) async fn drive(
             result = or_never(&mut pump.applying) => {
                 pump.applying = None;
                 let (update_seq, result) = result?;
-                if is_unkept(&result) {
+                if result.kind == OutcomeKind::Failed && result.conditions.iter().any(is_unkept) {
                     shell.room.handle_unkept(shell.now());
                 }
                 session.handle_result(update_seq, result);
@@ -128,7 +128,7 @@ pub(super) async fn drive(
 }
 
 /// What comes of something, if it is under way at all.
-async fn or_never<T>(under_way: &mut Option<impl Future<Output = T> + Unpin>) -> T {
+pub(super) async fn or_never<T>(under_way: &mut Option<impl Future<Output = T> + Unpin>) -> T {
     match under_way {
         Some(under_way) => under_way.await,
         None => std::future::pending().await,
@@ -168,9 +168,8 @@ impl Pump {
     /// Looks at a disk that did not take something, when it is time.
     fn look_for_room(&mut self, shell: &mut Shell) {
         let now = shell.now();
-        if self.looking.is_none() && shell.room.poll_timeout().is_some_and(|until| now >= until) {
-            let file = shell.room.handle_timeout(now);
-            self.looking = Some(tokio::task::spawn_blocking(move || room::is_there(&file)));
+        if self.looking.is_none() {
+            self.looking = shell.room.look(now);
         }
     }
 
@@ -292,9 +291,9 @@ async fn keep(shell: &Shell) -> Result<(), WorkerGone> {
     }
 }
 
-/// Whether an update failed because the disk did not take it.
-fn is_unkept(result: &ApplyResult) -> bool {
-    result.kind == OutcomeKind::Failed && result.conditions.iter().any(|one| one.reason == Reason::NotDurable)
+/// Whether this tells of a failed update that the disk did not take it.
+pub(super) fn is_unkept(condition: &Condition) -> bool {
+    condition.reason == Reason::NotDurable
 }
 
 /// Begins an apply; what it gives back is the session's next result.

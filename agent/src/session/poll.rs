@@ -1,15 +1,20 @@
 //! A session by polls: the same machine as in a session with a connection, its messages carried by requests.
 //!
 //! - Every check is the machine's: signatures, order, bases, no going back. What is said of an update is signed by it, too.
-//! - A request waits at the gateway until something changes; an outcome or a change of addresses cuts that short.
+//! - A request waits at the gateway until something changes; an outcome, a change of addresses, a local policy that comes or goes, and a disk that
+//!   takes something again cut that short.
 //! - States are taken only while nothing is under way, so that one body is in memory at once; a long apply keeps the host heard.
+//! - What the disk did not take is asked for anew once it does, in the same session.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use holdfast_identity::https::{Client, Request};
+use holdfast_identity::https::{self, Client, Request, Response};
+use holdfast_identity::tls;
 use holdfast_identity::tls::client::{AgentProtocol, agent};
 use holdfast_model::desired::{Component, Stamp};
 use holdfast_model::numbers::{SessionEpoch, UpdateSeq};
@@ -32,24 +37,45 @@ use holdfast_wire::sync::{
 };
 use hyper::Method;
 use hyper::header::CONTENT_TYPE;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 use super::Shell;
-use super::drive::{Applying, rename, start, warn_refused};
+use super::drive::{Applying, is_unkept, or_never, rename, start, warn_refused};
 use super::keys::HostKeys;
 use super::status::Link;
+use crate::enrolment::{self, Enrolment};
 use crate::service::WorkerGone;
 
 /// How much longer than the wait an answer may take: a largest body on a link of 10 Mbit/s.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 /// How often a host says that it is there while it puts something into force.
 const BUSY_INTERVAL: Duration = Duration::from_secs(15);
+/// When nothing is waited for: longer than any request.
+const FAR: Duration = Duration::from_secs(3600);
 
-/// Why a request had no answer that can be used.
-enum Failed {
+/// Why a request has no answer.
+#[derive(Debug, thiserror::Error)]
+enum PostError {
+    #[error("cannot use the host's certificate")]
+    Enrolment(#[from] enrolment::Error),
+    #[error("cannot make a TLS configuration")]
+    Config(#[from] tls::Error),
+    #[error("the request has no JSON form")]
+    Json(#[from] serde_json::Error),
+    #[error(transparent)]
+    Exchange(#[from] https::Error),
+}
+
+/// What a request that waited came to.
+enum Heard {
+    Answer(Box<SyncAnswer>),
     /// The session is over, for this reason.
     Closed(CloseCause),
-    /// Nothing came of it.
-    Lost,
+    /// Nothing came of it; why.
+    Lost(String),
+    /// Something is to be said or asked for that does not wait behind what is only waited for.
+    News,
 }
 
 /// A session and what it owes.
@@ -61,8 +87,14 @@ struct Polls {
     seen: BTreeMap<Component, SeenState>,
     /// What failed once and was asked for once more: one recovery, as in any session.
     retried: BTreeMap<Component, Stamp>,
+    /// What the disk did not take.
+    unkept: BTreeSet<Component>,
+    /// A look at the disk that is under way.
+    looking: Option<JoinHandle<bool>>,
     outcomes: Vec<OutcomeReport>,
     inventory: Option<Inventory>,
+    inventory_changes: watch::Receiver<Inventory>,
+    local_changes: watch::Receiver<u64>,
     applying: Option<Applying>,
     closed: Option<CloseCause>,
 }
@@ -84,36 +116,32 @@ pub(super) async fn poll(
         last_update_seq: UpdateSeq::ZERO,
         seen: BTreeMap::new(),
         retried: BTreeMap::new(),
+        unkept: BTreeSet::new(),
+        looking: None,
         outcomes: Vec::new(),
         inventory: Some(shell.inventory.borrow().clone()),
+        inventory_changes: shell.inventory.clone(),
+        local_changes: shell.local_changes.clone(),
         applying: None,
         closed: None,
     };
-    let mut inventory = shell.inventory.clone();
     loop {
         polls.take_events(shell, dialer);
         if let Some(cause) = polls.closed {
             return Ok(cause);
         }
         let request = polls.request(shell);
-        let (is_idle, said) = (polls.is_idle(), request.outcomes.len());
-        let asked = ask(shell, &polls.gateway, &request);
-        let answered = tokio::select! {
-            answered = asked => Some(answered),
-            // Worth reporting: it does not wait behind what is only waited for.
-            Ok(()) = inventory.changed(), if is_idle => {
-                polls.inventory = Some(inventory.borrow_and_update().clone());
-                None
+        match polls.hear(shell, &request).await {
+            Heard::News => continue,
+            Heard::Closed(cause) => return Ok(cause),
+            Heard::Lost(why) => {
+                shell.tell(|status| status.last_end = Some(why));
+                return Ok(CloseCause::Lost);
             }
-        };
-        match answered {
-            None => continue,
-            Some(Err(Failed::Lost)) => return Ok(CloseCause::Lost),
-            Some(Err(Failed::Closed(cause))) => return Ok(cause),
-            Some(Ok(answer)) => {
-                polls.outcomes.drain(..said);
+            Heard::Answer(answer) => {
+                polls.outcomes.drain(..request.outcomes.len());
                 polls.inventory = None;
-                polls.take(shell, dialer, answer).await?;
+                polls.take(shell, dialer, *answer).await?;
             }
         }
         polls.work(shell, dialer).await?;
@@ -121,6 +149,54 @@ pub(super) async fn poll(
 }
 
 impl Polls {
+    /// Asks, and waits for the answer unless something comes that is to be said before.
+    async fn hear(&mut self, shell: &mut Shell, request: &SyncRequest) -> Heard {
+        let (enrolment, gateway) = (Arc::clone(&shell.enrolment), self.gateway.clone());
+        let mut asked = pin!(ask(&enrolment, &gateway, request));
+        // What a request says that does not wait is not said twice.
+        let may_be_cut = self.is_idle();
+        loop {
+            self.look_for_room(shell);
+            let until = shell.room.poll_timeout().filter(|_| self.looking.is_none());
+            let look_in = until.map_or(FAR, |until| until.since(shell.now()));
+            tokio::select! {
+                heard = &mut asked => return heard,
+                // Gateways hear of it by what they send next: at once, by a session that begins anew.
+                Ok(()) = self.local_changes.changed() => return Heard::Closed(CloseCause::Lost),
+                Ok(()) = self.inventory_changes.changed(), if may_be_cut => {
+                    self.inventory = Some(self.inventory_changes.borrow_and_update().clone());
+                    return Heard::News;
+                }
+                looked = or_never(&mut self.looking) => {
+                    self.looking = None;
+                    if matches!(looked, Ok(true)) {
+                        self.ask_for_unkept(shell);
+                        if may_be_cut {
+                            return Heard::News;
+                        }
+                    }
+                }
+                () = tokio::time::sleep(look_in) => {}
+            }
+        }
+    }
+
+    /// Looks at a disk that did not take something, when it is time.
+    fn look_for_room(&mut self, shell: &mut Shell) {
+        if self.looking.is_none() {
+            let now = shell.now();
+            self.looking = shell.room.look(now);
+        }
+    }
+
+    /// The disk takes what it did not take before: the next request has not seen what was not kept.
+    fn ask_for_unkept(&mut self, shell: &mut Shell) {
+        let unkept = std::mem::take(&mut self.unkept);
+        tracing::info!(components = unkept.len(), "the disk takes what it did not take before");
+        self.seen.retain(|component, _| !unkept.contains(component));
+        shell.room.handle_opened();
+    }
+
     /// Whether nothing is under way and nothing is owed: then a request may wait.
     fn is_idle(&self) -> bool {
         self.applying.is_none() && self.outcomes.is_empty() && self.machine.is_open()
@@ -253,25 +329,26 @@ impl Polls {
                 Event::Closed(cause) => self.closed = Some(cause),
             }
         }
-        self.take_words();
+        self.take_words(shell);
     }
 
     /// Outcomes that the machine has signed; the rest of what it says has no place in a request.
-    fn take_words(&mut self) {
+    fn take_words(&mut self, shell: &mut Shell) {
         let mut deframer = Deframer::new(self.machine.frame_bytes_max());
         let mut bytes = Vec::new();
         while let Ok(Some(_)) = self.machine.poll_transmit(&mut bytes) {
             deframer.push(&std::mem::take(&mut bytes));
             let Ok(Some(frame)) = deframer.poll_frame() else { continue };
             if let Ok(Message::Outcome(report)) = decode_as(ProtocolRange::only(Protocol::NEWEST), &frame) {
-                self.settle(&report);
+                self.settle(shell, &report);
                 self.outcomes.push(report);
             }
         }
     }
 
     /// What came of an update decides what is asked for: what failed once is, once more.
-    fn settle(&mut self, report: &OutcomeReport) {
+    fn settle(&mut self, shell: &mut Shell, report: &OutcomeReport) {
+        self.unkept.remove(&report.component);
         match report.kind {
             OutcomeKind::Applied | OutcomeKind::RetainedLocalOverride => {
                 if let Some(seen) = self.seen.get_mut(&report.component).filter(|seen| seen.stamp == report.wanted) {
@@ -279,6 +356,10 @@ impl Polls {
                 }
             }
             OutcomeKind::Failed => {
+                if report.conditions.iter().any(is_unkept) {
+                    self.unkept.insert(report.component);
+                    shell.room.handle_unkept(shell.now());
+                }
                 let again = self.retried.insert(report.component, report.wanted);
                 if again != Some(report.wanted) {
                     self.seen.remove(&report.component);
@@ -319,43 +400,59 @@ fn outcome_out(report: &OutcomeReport) -> SyncOutcome {
 }
 
 /// Asks once.
-async fn ask(shell: &Shell, gateway: &str, request: &SyncRequest) -> Result<SyncAnswer, Failed> {
-    let lost = |error: &(dyn std::error::Error + 'static)| {
-        let text = Chain(error).to_string();
-        tracing::warn!(gateway, error = text, "a poll has no answer");
-        shell.tell(|status| status.last_end = Some(text));
-        Failed::Lost
-    };
-    let credential = shell.enrolment.credential().map_err(|error| lost(&error))?;
-    let config = agent(&credential, &shell.enrolment.roots, AgentProtocol::Http).map_err(|error| lost(&error))?;
-    let body = serde_json::to_vec(request).map_err(|error| lost(&error))?;
-    let wait = Duration::from_millis(u64::from(request.wait_ms.unwrap_or(SYNC_WAIT_MS_MAX)));
-    let asked = Request::new(Method::POST, format!("https://{gateway}{SYNC_PATH}"))
-        .header(CONTENT_TYPE, "application/json")
-        .map_err(|error| lost(&error))?
-        .timeout(wait + ANSWER_TIMEOUT)
-        .response_bytes_max(SYNC_ANSWER_BYTES_MAX)
-        .body(body);
-    let response = Client::new(config).request(asked).await.map_err(|error| lost(&error))?;
-    if response.status.is_success() {
-        return serde_json::from_slice(&response.body).map_err(|error| lost(&error));
-    }
-    let problem = serde_json::from_slice::<Problem>(&response.body);
-    let word = problem.as_ref().map_or("", |problem| problem.code.as_str());
-    tracing::warn!(gateway, status = response.status.as_u16(), code = word, "a poll is refused");
-    let (code, retry_after_ms) = match word {
-        "certificate-unknown" => (RefusalCode::CertificateRevoked, 0),
-        "host-unknown" => (RefusalCode::HostUnknown, 0),
-        "contested" => (RefusalCode::Superseded, 30_000),
-        "overloaded" => (RefusalCode::Overloaded, 5_000),
-        "draining" => (RefusalCode::Draining, 0),
-        "authority-away" => (RefusalCode::AuthorityAway, 5_000),
-        // Its gateway was started anew, or another agent has the session: dialling tells which.
-        _ => {
-            let text = problem.map_or_else(|_| response.status.to_string(), |problem| problem.detail);
-            shell.tell(|status| status.last_end = Some(format!("the gateway refuses polls: {text}")));
-            return Err(Failed::Lost);
+async fn ask(enrolment: &Enrolment, gateway: &str, request: &SyncRequest) -> Heard {
+    let response = match post(enrolment, gateway, request).await {
+        Ok(response) => response,
+        Err(error) => {
+            let text = Chain(&error).to_string();
+            tracing::warn!(gateway, error = text, "a poll has no answer");
+            return Heard::Lost(text);
         }
     };
-    Err(Failed::Closed(CloseCause::Theirs { code, retry_after_ms }))
+    if response.status.is_success() {
+        return match serde_json::from_slice(&response.body) {
+            Ok(answer) => Heard::Answer(Box::new(answer)),
+            Err(error) => {
+                tracing::warn!(gateway, %error, "an answer to a poll cannot be read");
+                Heard::Lost(format!("the gateway's answer cannot be read: {error}"))
+            }
+        };
+    }
+    let problem = serde_json::from_slice::<Problem>(&response.body).ok();
+    let status = response.status;
+    let (word, detail) =
+        problem.map_or_else(|| (String::new(), status.to_string()), |problem| (problem.code, problem.detail));
+    let word = word.as_str();
+    let theirs = |code, retry_after_ms| Heard::Closed(CloseCause::Theirs { code, retry_after_ms });
+    let heard = match word {
+        // As a gateway that pushes says by a drain: at once, and with what the host holds.
+        "begin-anew" => Heard::Closed(CloseCause::Drained),
+        "draining" => theirs(RefusalCode::Draining, 0),
+        "certificate-unknown" => theirs(RefusalCode::CertificateRevoked, 0),
+        "host-unknown" => theirs(RefusalCode::HostUnknown, 0),
+        "contested" => theirs(RefusalCode::Superseded, 30_000),
+        "overloaded" => theirs(RefusalCode::Overloaded, 5_000),
+        "authority-away" => theirs(RefusalCode::AuthorityAway, 5_000),
+        // Its gateway was started anew, or another agent has the session: dialling tells which.
+        _ => Heard::Lost(format!("the gateway refuses polls: {detail}")),
+    };
+    if matches!(word, "begin-anew" | "draining") {
+        tracing::info!(gateway, code = word, "a session of polls ends");
+    } else {
+        tracing::warn!(gateway, status = status.as_u16(), code = word, "a poll is refused");
+    }
+    heard
+}
+
+/// Sends a request and keeps the answer.
+async fn post(enrolment: &Enrolment, gateway: &str, request: &SyncRequest) -> Result<Response, PostError> {
+    let credential = enrolment.credential()?;
+    let config = agent(&credential, &enrolment.roots, AgentProtocol::Http)?;
+    let wait = Duration::from_millis(u64::from(request.wait_ms.unwrap_or(SYNC_WAIT_MS_MAX)));
+    let asked = Request::new(Method::POST, format!("https://{gateway}{SYNC_PATH}"))
+        .header(CONTENT_TYPE, "application/json")?
+        .timeout(wait + ANSWER_TIMEOUT)
+        .response_bytes_max(SYNC_ANSWER_BYTES_MAX)
+        .body(serde_json::to_vec(request)?);
+    Ok(Client::new(config).request(asked).await?)
 }

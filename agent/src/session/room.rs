@@ -1,6 +1,7 @@
 //! A disk that did not take a state: when to look whether it does again.
 //!
-//! - A gateway sends nothing twice to a host that failed: what could not be kept is asked for by a new session, once there is room for it.
+//! - A gateway sends nothing twice to a host that failed: what could not be kept is asked for by a new session, or by the next poll, once there is
+//!   room for it.
 //! - A disk that takes the look and not the state is looked at less and less often.
 
 use std::path::{Path, PathBuf};
@@ -8,6 +9,7 @@ use std::time::Duration;
 
 use holdfast_identity::files;
 use holdfast_session::time::Instant;
+use tokio::task::JoinHandle;
 
 /// The wait before the first look, and the longest one.
 const PAUSE: Duration = Duration::from_secs(10);
@@ -29,7 +31,7 @@ impl Room {
         Self { file: state_folder.join(FILE), pause: PAUSE, look_at: None }
     }
 
-    /// A session begins: everything is sent anew.
+    /// A session begins, or what was not kept is asked for in the one that is open: it is sent anew.
     pub(super) const fn handle_opened(&mut self) {
         if self.look_at.is_none() {
             // In the one before, everything was kept.
@@ -50,8 +52,15 @@ impl Room {
         self.look_at
     }
 
+    /// Begins a look, when it is time.
+    pub(super) fn look(&mut self, now: Instant) -> Option<JoinHandle<bool>> {
+        self.look_at.filter(|until| now >= *until)?;
+        let file = self.handle_timeout(now);
+        Some(tokio::task::spawn_blocking(move || is_there(&file)))
+    }
+
     /// The disk is about to be looked at by [`is_there`]; the next look is later.
-    pub(super) fn handle_timeout(&mut self, now: Instant) -> PathBuf {
+    fn handle_timeout(&mut self, now: Instant) -> PathBuf {
         self.pause = (self.pause * 2).min(PAUSE_MAX);
         self.look_at = Some(now.plus(self.pause));
         self.file.clone()
@@ -59,7 +68,7 @@ impl Room {
 }
 
 /// Whether the disk takes what a look writes; nothing of it stays.
-pub(super) fn is_there(file: &Path) -> bool {
+fn is_there(file: &Path) -> bool {
     let is_taken = files::write_secret(file, &[0x5a; LOOK_BYTES]).is_ok();
     // One that cannot be removed is written over by the next look.
     let _left = std::fs::remove_file(file);

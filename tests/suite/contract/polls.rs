@@ -12,6 +12,7 @@ use holdfast_model::artifact;
 use holdfast_model::desired::Component;
 use holdfast_model::numbers::UpdateSeq;
 use holdfast_wire::code::RefusalCode;
+use holdfast_wire::enrol::Problem;
 use holdfast_wire::message::{Delivery, Message};
 use holdfast_wire::sync::{SYNC_PATH, SeenState, SyncAnswer, SyncOutcome, SyncRequest};
 use hyper::Method;
@@ -26,19 +27,26 @@ const DEADLINE: Duration = Duration::from_secs(40);
 /// What a host that polls keeps of its session.
 struct Poller<'a> {
     plane: &'a ControlPlane,
-    peer: &'a Peer,
+    peer: &'a mut Peer,
     next: SyncRequest,
 }
 
 impl Poller<'_> {
     async fn ask(&self, request: &SyncRequest) -> SyncAnswer {
+        self.try_ask(request).await.unwrap_or_else(|problem| panic!("{problem:?}"))
+    }
+
+    async fn try_ask(&self, request: &SyncRequest) -> Result<SyncAnswer, Problem> {
         let url = format!("https://{}{SYNC_PATH}", self.plane.agents_door());
         let body = serde_json::to_vec(request).expect("JSON");
         let request = Request::new(Method::POST, url).timeout(DEADLINE).body(body);
         let client = Client::new(self.peer.tls(AgentProtocol::Http));
         let response = client.request(request).await.expect("the door answers");
         let text = String::from_utf8_lossy(&response.body);
-        serde_json::from_slice(&response.body).unwrap_or_else(|error| panic!("{error}: {text}"))
+        if response.status.is_success() {
+            return Ok(serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}")));
+        }
+        Err(serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}")))
     }
 
     /// Checks what came and says that it is in force; how many bodies came.
@@ -87,7 +95,7 @@ async fn g01_a_host_polls_by_the_documented_command_takes_changes_as_they_come_a
     install_crypto_provider();
     let mut plane = ControlPlane::start_with(&[("HOLDFAST_DELIVERY_MODE", "poll".to_owned())]).await;
     apply_policy(&plane, "{cidr: 192.0.2.0/24}");
-    let peer = Peer::enrol(&plane, "web", "10.0.0.1").await;
+    let mut peer = Peer::enrol(&plane, "web", "10.0.0.1").await;
     let identity = plane.folder().join("identity");
     std::fs::create_dir(&identity).expect("the folder is ours");
     peer.credential.save(&identity, "host").expect("the folder is ours");
@@ -100,7 +108,7 @@ async fn g01_a_host_polls_by_the_documented_command_takes_changes_as_they_come_a
     assert!(said.status.success(), "{said:?}");
     let first: SyncAnswer = serde_json::from_slice(&said.stdout).unwrap_or_else(|error| panic!("{error}: {said:?}"));
     assert_eq!(first.states.len(), 4, "every component");
-    let mut poller = Poller { plane: &plane, peer: &peer, next: SyncRequest::default() };
+    let mut poller = Poller { plane: &plane, peer: &mut peer, next: SyncRequest::default() };
     assert_eq!(poller.take(&first).await, 4, "each with its body");
     until_synced(&plane, "web", first.states[0].stamp.version.raw());
     assert!(host_view(&plane, "web")["last_snapshot_sent_at"].is_string());
@@ -129,5 +137,47 @@ async fn g01_a_host_polls_by_the_documented_command_takes_changes_as_they_come_a
     assert!(idle("holdfast_gateway_sessions") && idle("holdfast_gateway_updates_total"), "{metrics}");
     assert!(idle("holdfast_gateway_builds_total"), "{metrics}");
     assert!(metrics.contains("holdfast_gateway_syncs_total"), "{metrics}");
+    plane.assert_runs();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_poll_that_waits_over_a_bump_of_the_authority_is_told_at_once_and_gets_what_is_signed_in_the_new_life() {
+    install_crypto_provider();
+    let settings = [("HOLDFAST_DELIVERY_MODE", "poll"), ("HOLDFAST_AGENTS_COMPARE_INTERVAL", "1s")];
+    let mut plane = ControlPlane::start_with(&settings.map(|(name, value)| (name, value.to_owned()))).await;
+    apply_policy(&plane, "{cidr: 192.0.2.0/24}");
+    let mut peer = Peer::enrol(&plane, "web", "10.0.0.1").await;
+    let mut poller = Poller { plane: &plane, peer: &mut peer, next: SyncRequest::default() };
+    let first = poller.ask(&SyncRequest::default()).await;
+    poller.take(&first).await;
+    let waiting = poller.next.clone();
+    let began = Instant::now();
+    let (told, ()) = tokio::join!(poller.try_ask(&waiting), async {
+        tokio::task::block_in_place(|| {
+            let bumped = plane.holdfast(&["authority", "bump", "--because", "a-test"]);
+            assert!(bumped.status.success(), "{bumped:?}");
+        });
+    });
+    let problem = told.expect_err("the session is of an earlier life");
+    // Whether the request was there before the session ended or came behind it.
+    assert!(
+        (problem.status, ["begin-anew", "session-over"].contains(&problem.code.as_str())) == (409, true),
+        "{problem:?}"
+    );
+    assert!(began.elapsed() < Duration::from_secs(20), "before the wait is over: {:?}", began.elapsed());
+
+    // It begins anew, and what it gets is signed in the new life.
+    poller.peer.authority.epoch = poller.peer.authority.epoch.next().expect("there is one");
+    poller.next = SyncRequest::default();
+    let (again, version) = loop {
+        let answer = poller.ask(&poller.next.clone()).await;
+        poller.next.session_epoch = Some(answer.session_epoch);
+        if let Some(policy) = answer.states.iter().find(|state| state.component == Component::Policy) {
+            break (answer.clone(), policy.stamp.version);
+        }
+    };
+    assert!(again.session_epoch > first.session_epoch);
+    poller.take(&again).await;
+    until_synced(&plane, "web", version.raw());
     plane.assert_runs();
 }

@@ -1,14 +1,15 @@
 //! The real binary on a host that fails it: a state folder that is full or read-only, files that are damaged, signals; and sets that are large or overlap.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::mount::MsFlags;
 use nix::sys::signal::Signal;
 
 use super::flows::{CUT_PEER, KEPT_PEER, connect, host_port, world};
 use super::steady::{NOTHING, Probes};
 use crate::support::agent::Host;
+use crate::support::disk::Tmpfs;
 use crate::support::{listed, output_of};
 
 /// Lets these peers ask on UDP 53 and connect to TCP 80.
@@ -36,43 +37,10 @@ fn ruleset(host: &Host) -> String {
     host.namespace.run(|| output_of("nft", &["--stateless", "--handle", "list", "ruleset"]))
 }
 
-/// A small file system on a folder until the value goes.
-struct Tmpfs(PathBuf);
-
-impl Tmpfs {
-    fn on(folder: PathBuf) -> Self {
-        fs::create_dir(&folder).unwrap();
-        mount(Some("tmpfs"), &folder, Some("tmpfs"), MsFlags::empty(), Some("size=128k,mode=0700")).unwrap();
-        Self(folder)
-    }
-
-    fn remount(&self, flags: MsFlags) {
-        mount(None::<&str>, &self.0, None::<&str>, MsFlags::MS_REMOUNT | flags, Some("size=128k")).unwrap();
-    }
-
-    /// Takes all the room that there is.
-    fn fill(&self) {
-        let block = vec![0; 4096];
-        let mut file = fs::File::create(self.0.join("fill")).unwrap();
-        while std::io::Write::write_all(&mut file, &block).is_ok() {}
-    }
-
-    fn make_room(&self) {
-        fs::remove_file(self.0.join("fill")).unwrap();
-    }
-}
-
-impl Drop for Tmpfs {
-    fn drop(&mut self) {
-        let unmounted = umount2(&self.0, MntFlags::MNT_DETACH);
-        assert!(unmounted.is_ok() || std::thread::panicking(), "{}: {unmounted:?}", self.0.display());
-    }
-}
-
 #[test]
 fn a_state_folder_that_is_full_or_read_only_fails_the_update_and_kernel_and_disk_agree_after_a_restart() {
     let host = Host::new(&of(&["10.0.0.1"]));
-    let disk = Tmpfs::on(host.path("state"));
+    let disk = Tmpfs::on(host.path("state"), 128);
     host.start();
     let good = ruleset(&host);
     disk.fill();

@@ -19,6 +19,7 @@ use uuid::Uuid;
 
 use crate::support::agent::Host;
 use crate::support::bodies::{allow, set, set_key, tcp};
+use crate::support::disk::Tmpfs;
 use crate::support::gateway::{Gateway, Session, stamp};
 use crate::support::namespace::Namespace;
 use crate::support::output_of;
@@ -38,12 +39,25 @@ pub(super) fn world() -> (Host, Gateway, Namespace) {
     world_of(time::Duration::ZERO)
 }
 
+/// The same, with so little room for the host's state.
+pub(super) fn world_on_a_small_disk(kib: u32) -> (Tmpfs, Host, Gateway, Namespace) {
+    let (near, far) = Namespace::pair();
+    let host = Host::within(near);
+    let disk = Tmpfs::on(host.path("state"), kib);
+    let (host, gateway, far) = enrolled(host, far, time::Duration::ZERO);
+    (disk, host, gateway, far)
+}
+
 /// The same, with a certificate that was issued so long ago.
 fn world_of(leaf_age: time::Duration) -> (Host, Gateway, Namespace) {
     let (near, far) = Namespace::pair();
+    enrolled(Host::within(near), far, leaf_age)
+}
+
+/// A host that is enrolled at a gateway on the other end of its cable.
+fn enrolled(host: Host, far: Namespace, leaf_age: time::Duration) -> (Host, Gateway, Namespace) {
     let mut gateway = Gateway::new(far.run(|| TcpListener::bind("10.77.0.2:7443").unwrap()));
     gateway.leaf_age = leaf_age;
-    let host = Host::within(near);
     let token = Token::generate(TokenKind::Enrol).unwrap();
     files::write_secret(&host.path("token"), token.reveal().as_bytes()).unwrap();
     let pin = gateway.ca.pin().to_string();

@@ -32,6 +32,9 @@ use tokio::runtime::Runtime;
 use tokio_rustls::server::TlsStream;
 use uuid::Uuid;
 
+/// A connection that waits for an answer.
+pub(crate) type Connection = TlsStream<TcpStream>;
+
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The gateway, its CA and its renderer in one.
@@ -134,6 +137,12 @@ impl Gateway {
     /// Refuses one enrolment; what was asked.
     pub(crate) fn refuse_enrolment(&mut self, status: u16, code: &str) -> Vec<u8> {
         let (body, stream) = self.hear_enrolment();
+        self.refuse(stream, status, code);
+        body
+    }
+
+    /// Refuses what was asked on a connection.
+    pub(crate) fn refuse(&self, stream: TlsStream<TcpStream>, status: u16, code: &str) {
         let problem = Problem {
             kind: format!("urn:holdfast:problem:{code}"),
             title: "No".to_owned(),
@@ -143,7 +152,6 @@ impl Gateway {
         };
         let line = format!("{status} No");
         self.runtime.block_on(answer(stream, &line, &serde_json::to_vec(&problem).unwrap()));
-        body
     }
 
     /// Answers one renewal, which may come before or after a session that is turned away.

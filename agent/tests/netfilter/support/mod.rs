@@ -3,6 +3,7 @@
 
 pub(crate) mod agent;
 pub(crate) mod bodies;
+pub(crate) mod disk;
 pub(crate) mod gateway;
 pub(crate) mod namespace;
 

@@ -92,6 +92,10 @@ pub(super) enum Refusal {
     HostUnknown,
     #[error("the session of this number is over, or not of this gateway: poll without a number to begin a new one")]
     SessionOver,
+    #[error(
+        "the authority has another life, or does not know the session of this number: poll without a number to begin a new one"
+    )]
+    BeginAnew,
     #[error("two agents with this identity take its session from each other, and the other one has it now")]
     Contested(Duration),
     #[error("too many sessions are on their way in; try again later")]
@@ -125,6 +129,7 @@ impl Refusal {
             }
             Self::HostUnknown => (StatusCode::UNAUTHORIZED, "host-unknown", "There is no such host"),
             Self::SessionOver => (StatusCode::CONFLICT, "session-over", "The session is over"),
+            Self::BeginAnew => (StatusCode::CONFLICT, "begin-anew", "A session is to begin anew"),
             Self::Contested(_) => (StatusCode::CONFLICT, "contested", "The identity is contested"),
             Self::Crowded(_) => (StatusCode::SERVICE_UNAVAILABLE, "overloaded", "Too many at once"),
             Self::Draining => (StatusCode::SERVICE_UNAVAILABLE, "draining", "The gateway goes away"),

@@ -118,6 +118,13 @@ impl Memory {
         }
     }
 
+    /// Another gateway opens a session of a host.
+    pub(super) fn open_elsewhere(&self, host: HostId) {
+        if let Some((_, newest)) = self.lock().hosts.get_mut(&host) {
+            *newest = newest.next().unwrap();
+        }
+    }
+
     pub(super) fn renderer_key(&self) -> VerifyingKey {
         self.renderer.verifying_key()
     }

@@ -1,11 +1,13 @@
 //! The hosts that poll here: sessions without a connection of their own.
 //!
 //! - A poll session has a session_epoch of the authority like any other, and what it says is fenced by it. It lives on this replica and dies with it.
-//! - It ends by silence, by a newer session of its host, or with this process; it never holds a place in the scheduler.
+//! - It ends by silence, by a newer session of its host, where the authority has a new life or forgot it, or with this process; a request that
+//!   waits is answered then. It never holds a place in the scheduler.
 //! - What was answered and not yet heard of is kept by number, so that an outcome counts only for what this session answered.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use holdfast_events::{CloseReason, Directive, DirectiveKind};
 use holdfast_identity::VerifyingKey;
@@ -15,7 +17,7 @@ use holdfast_model::numbers::{SessionEpoch, UpdateSeq, Version};
 use holdfast_model::statement::Authority;
 use holdfast_store::session::{Fact, HostNewest, Seen};
 use holdfast_wire::limits::UPDATES_IN_FLIGHT_MAX;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use super::limits::{POLL_SILENCE, POLL_SWEEP};
@@ -26,6 +28,8 @@ use super::recorder::{NoRoom, Recorder};
 pub(super) struct Polls {
     held: Arc<Mutex<HashMap<HostId, Arc<Poll>>>>,
     recorder: Recorder,
+    /// Some are to begin anew.
+    anew: Arc<Notify>,
 }
 
 /// One host's session of polls.
@@ -52,7 +56,18 @@ struct State {
     turn: u64,
     waits: bool,
     heard_at: Instant,
-    ended: bool,
+    /// When this session is to be left for one that begins anew.
+    anew_at: Option<Instant>,
+    ended: Option<Ending>,
+}
+
+/// How a session ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Ending {
+    /// It is over: a newer one is there, or nobody was.
+    Over,
+    /// Its host is to begin one at once: the authority has another life, or does not know this one.
+    Anew,
 }
 
 /// What a waiting request is to do.
@@ -63,13 +78,13 @@ pub(super) enum Standing {
     /// Answer: a newer request of this session is here.
     Replaced,
     /// The session is over.
-    Ended,
+    Ended(Ending),
 }
 
 impl Polls {
     /// Nobody polls yet.
     pub(super) fn new(recorder: Recorder) -> Self {
-        Self { held: Arc::default(), recorder }
+        Self { held: Arc::default(), recorder, anew: Arc::default() }
     }
 
     fn held(&self) -> MutexGuard<'_, HashMap<HostId, Arc<Poll>>> {
@@ -94,7 +109,8 @@ impl Polls {
             turn: 0,
             waits: false,
             heard_at: Instant::now(),
-            ended: false,
+            anew_at: None,
+            ended: None,
         };
         let looks = watch::Sender::new(0);
         let poll = Arc::new(Poll { host, session_epoch, authority, outcome_key, state: Mutex::new(state), looks });
@@ -103,7 +119,7 @@ impl Polls {
             Some(newer) if newer.session_epoch > session_epoch => None,
             Some(_) | None => {
                 if let Some(older) = held.insert(host, Arc::clone(&poll)) {
-                    older.end();
+                    older.end(Ending::Over);
                 }
                 Some(poll)
             }
@@ -118,6 +134,30 @@ impl Polls {
     /// Whose sessions are here.
     pub(super) fn hosts(&self) -> Vec<HostId> {
         self.held().keys().copied().collect()
+    }
+
+    /// Whose sessions are here, and which.
+    pub(super) fn sessions(&self) -> Vec<(HostId, SessionEpoch)> {
+        self.held().iter().map(|(host, poll)| (*host, poll.session_epoch)).collect()
+    }
+
+    /// Lets sessions begin anew, each after its own time; one that was followed by another meanwhile stays.
+    pub(super) fn begin_anew(&self, forgotten: impl Iterator<Item = ((HostId, SessionEpoch), Duration)>) {
+        for ((host, session_epoch), after) in forgotten {
+            if let Some(poll) = self.find(host, session_epoch) {
+                poll.begin_anew_after(after);
+            }
+        }
+        self.anew.notify_one();
+    }
+
+    /// Lets sessions that began in another life of the authority begin anew, in this order.
+    pub(super) fn tell_life(&self, authority: Authority, moments: impl Iterator<Item = Duration>) {
+        let held = self.held();
+        let others = held.values().filter(|poll| poll.authority != authority);
+        others.zip(moments).for_each(|(poll, after)| poll.begin_anew_after(after));
+        drop(held);
+        self.anew.notify_one();
     }
 
     /// How many there are.
@@ -189,7 +229,8 @@ impl Polls {
             held.remove(&poll.host);
         }
         drop(held);
-        if poll.end() {
+        let ending = if reason == Some(CloseReason::Drained) { Ending::Anew } else { Ending::Over };
+        if poll.end(ending) {
             let (host, session_epoch) = (poll.host, poll.session_epoch);
             tracing::info!(%host, %session_epoch, reason = reason.map(|reason| reason.word()), "session of polls closed");
             if let Some(reason) = reason {
@@ -205,12 +246,16 @@ impl Polls {
         all.iter().for_each(|poll| self.end(poll, Some(CloseReason::GatewayStopped)));
     }
 
-    /// Ends what is silent, for ever.
+    /// Ends what is silent, and what is to begin anew, for ever.
     pub(super) async fn run_sweep(self) {
         loop {
-            tokio::time::sleep(POLL_SWEEP).await;
-            let silent: Vec<Arc<Poll>> = self.held().values().filter(|poll| poll.is_silent()).cloned().collect();
-            silent.iter().for_each(|poll| self.end(poll, Some(CloseReason::Lost)));
+            tokio::select! {
+                () = tokio::time::sleep(POLL_SWEEP) => {}
+                () = self.anew.notified() => {}
+            }
+            let due = |poll: &Arc<Poll>| poll.due().map(|reason| (Arc::clone(poll), reason));
+            let ending: Vec<(Arc<Poll>, CloseReason)> = self.held().values().filter_map(due).collect();
+            ending.iter().for_each(|(poll, reason)| self.end(poll, Some(*reason)));
             metrics::gauge!("holdfast_gateway_polls").set(u32::try_from(self.len()).unwrap_or(u32::MAX));
         }
     }
@@ -223,10 +268,29 @@ impl Poll {
     }
 
     /// Whether this is the end: it comes once.
-    fn end(&self) -> bool {
-        let was = std::mem::replace(&mut self.state().ended, true);
+    fn end(&self, ending: Ending) -> bool {
+        let mut state = self.state();
+        let is_first = state.ended.is_none();
+        state.ended.get_or_insert(ending);
+        drop(state);
         self.look();
-        !was
+        is_first
+    }
+
+    /// It is to be left after this time, or at the earlier moment that it was told before.
+    fn begin_anew_after(&self, after: Duration) {
+        let at = Instant::now() + after;
+        let mut state = self.state();
+        state.anew_at = Some(state.anew_at.map_or(at, |told| told.min(at)));
+    }
+
+    /// Why it is to end now, if it is.
+    fn due(&self) -> Option<CloseReason> {
+        let state = self.state();
+        if state.anew_at.is_some_and(|at| at <= Instant::now()) {
+            return Some(CloseReason::Drained);
+        }
+        (!state.waits && state.heard_at.elapsed() > POLL_SILENCE).then_some(CloseReason::Lost)
     }
 
     fn look(&self) {
@@ -235,11 +299,6 @@ impl Poll {
 
     fn is_news(&self, component: Component, version: Version) -> bool {
         self.state().read.get(&component).is_none_or(|read| *read < version)
-    }
-
-    fn is_silent(&self) -> bool {
-        let state = self.state();
-        !state.waits && state.heard_at.elapsed() > POLL_SILENCE
     }
 
     /// Moves when there is a reason to look again.
@@ -317,9 +376,9 @@ impl Turn {
     pub(super) fn standing(&self) -> Standing {
         let state = self.poll.state();
         match (state.ended, state.turn == self.number) {
-            (true, _) => Standing::Ended,
-            (false, false) => Standing::Replaced,
-            (false, true) => Standing::Current,
+            (Some(ending), _) => Standing::Ended(ending),
+            (None, false) => Standing::Replaced,
+            (None, true) => Standing::Current,
         }
     }
 

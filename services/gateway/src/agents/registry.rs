@@ -207,9 +207,11 @@ impl Registry {
         hosts
     }
 
-    /// Whose sessions are held, and which.
+    /// Whose sessions are held, and which, those of polls among them.
     pub(super) fn held(&self) -> Vec<(HostId, SessionEpoch)> {
-        self.sessions().held.iter().map(|(host, held)| (*host, held.session_epoch)).collect()
+        let polls = self.polls().sessions();
+        let sessions = self.sessions();
+        sessions.held.iter().map(|(host, held)| (*host, held.session_epoch)).chain(polls).collect()
     }
 
     /// Versions that were rendered, of so many together; those of hosts that are elsewhere are nothing to this replica.
@@ -273,12 +275,13 @@ impl Registry {
 
     /// Lets sessions begin anew, each at its own moment; one that was followed by another meanwhile stays.
     pub(super) fn begin_anew(&self, forgotten: &[(HostId, SessionEpoch)]) {
+        self.polls().begin_anew(forgotten.iter().copied().zip(moments(forgotten.len())));
         let sessions = self.sessions();
         let held = |(host, epoch): &(HostId, SessionEpoch)| {
             sessions.held.get(host).filter(|held| held.session_epoch == *epoch)
         };
-        for (held, drain) in forgotten.iter().filter_map(held).zip(moments(forgotten.len())) {
-            held.mailbox.put(|mail| mail.drain = Some(drain));
+        for (held, after) in forgotten.iter().filter_map(held).zip(moments(forgotten.len())) {
+            held.mailbox.put(|mail| mail.drain = Some(drain_after(after)));
         }
     }
 
@@ -291,9 +294,10 @@ impl Registry {
         };
         sessions.life = Some((authority, left.saturating_sub(1)));
         if left > 0 {
-            for (held, drain) in sessions.held.values().zip(moments(sessions.held.len())) {
-                held.mailbox.put(|mail| mail.life = Some((authority, drain)));
+            for (held, after) in sessions.held.values().zip(moments(sessions.held.len())) {
+                held.mailbox.put(|mail| mail.life = Some((authority, drain_after(after))));
             }
+            self.polls().tell_life(authority, moments(self.polls().len()));
         }
     }
 
@@ -304,20 +308,22 @@ impl Registry {
         let sessions = self.sessions();
         let count = u64::try_from(sessions.held.len()).unwrap_or(u64::MAX).max(1);
         for (nth, held) in (0_u64..).zip(sessions.held.values()) {
-            let reconnect_after_ms = u32::try_from(spread_ms.saturating_mul(nth) / count).unwrap_or(u32::MAX);
-            held.mailbox.put(|mail| mail.drain = Some(Drain { reconnect_after_ms, gateways: Vec::new() }));
+            let after = Duration::from_millis(spread_ms.saturating_mul(nth) / count);
+            held.mailbox.put(|mail| mail.drain = Some(drain_after(after)));
         }
     }
 }
 
-/// When each of so many sessions is to begin anew, so that they do not come back at once.
-fn moments(count: usize) -> impl Iterator<Item = Drain> {
+/// After how long each of so many sessions is to begin anew, so that they do not come back at once.
+fn moments(count: usize) -> impl Iterator<Item = Duration> {
     let count = u64::try_from(count).unwrap_or(u64::MAX).max(1);
     let spread_ms = count.saturating_mul(ANEW_EACH_MS).min(ANEW_SPREAD_MS);
-    (0..count).map(move |nth| {
-        let reconnect_after_ms = u32::try_from(spread_ms.saturating_mul(nth) / count).unwrap_or(u32::MAX);
-        Drain { reconnect_after_ms, gateways: Vec::new() }
-    })
+    (0..count).map(move |nth| Duration::from_millis(spread_ms.saturating_mul(nth) / count))
+}
+
+/// What a session is told that is to be left after this time.
+fn drain_after(after: Duration) -> Drain {
+    Drain { reconnect_after_ms: u32::try_from(after.as_millis()).unwrap_or(u32::MAX), gateways: Vec::new() }
 }
 
 /// How far what was published together reaches.

@@ -19,7 +19,7 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use futures_util::future::join_all;
 use futures_util::stream;
-use holdfast_events::{AgentVersion, DirectiveKind, Fault as FaultWord};
+use holdfast_events::{AgentVersion, CloseReason, DirectiveKind, Fault as FaultWord};
 use holdfast_identity::tls::{Admission, HostPeer};
 use holdfast_model::desired::{Component, Stamp};
 use holdfast_model::numbers::UpdateSeq;
@@ -41,7 +41,7 @@ use uuid::Uuid;
 use super::context::Context;
 use super::enrol::{Refusal, read_to};
 use super::limits::{POLL_READ_RETRY, SYNC_PIECE_BYTES};
-use super::polls::{Poll, Standing};
+use super::polls::{Ending, Poll, Standing};
 use super::store::Admitted;
 use super::words::{outcome_of, statement_of};
 
@@ -206,7 +206,7 @@ struct Found {
 /// Looks until there is something to answer or the wait is over: then there is nothing.
 async fn look_until(
     at: &Context,
-    poll: &Poll,
+    poll: &Arc<Poll>,
     request: &SyncRequest,
     standing: impl Fn() -> Standing,
 ) -> Result<(Vec<Found>, Vec<DirectiveKind>), Refusal> {
@@ -218,8 +218,9 @@ async fn look_until(
         match standing() {
             Standing::Current => {}
             Standing::Replaced => return Ok((Vec::new(), Vec::new())),
-            Standing::Ended if at.shutdown.is_asked() => return Err(Refusal::Draining),
-            Standing::Ended => return Err(Refusal::SessionOver),
+            Standing::Ended(_) if at.shutdown.is_asked() => return Err(Refusal::Draining),
+            Standing::Ended(Ending::Over) => return Err(Refusal::SessionOver),
+            Standing::Ended(Ending::Anew) => return Err(Refusal::BeginAnew),
         }
         let (resend, directives) = poll.take_asked();
         let found = look(at, poll, request, resend).await?;
@@ -241,7 +242,12 @@ async fn look_until(
 }
 
 /// The desired state of every component, if any is another than the host has seen; nothing of it where none is. `None` if it cannot be read now.
-async fn look(at: &Context, poll: &Poll, request: &SyncRequest, resend: bool) -> Result<Option<Vec<Found>>, Refusal> {
+async fn look(
+    at: &Context,
+    poll: &Arc<Poll>,
+    request: &SyncRequest,
+    resend: bool,
+) -> Result<Option<Vec<Found>>, Refusal> {
     let seen = |component| request.seen.iter().find(|seen| seen.component == component).map(|seen| seen.stamp);
     let tips = Component::ALL.map(|component| (component, seen(component).filter(|_| !resend)));
     let first = tips.map(|(component, tip)| Want { component, tip, snapshot: tip.is_none() });
@@ -279,18 +285,22 @@ async fn look(at: &Context, poll: &Poll, request: &SyncRequest, resend: bool) ->
 }
 
 /// Reads; what was signed in another life of the authority is no answer of this session.
-async fn ask(at: &Context, poll: &Poll, wants: &[Want]) -> Result<Vec<Option<Answer>>, Refusal> {
+async fn ask(at: &Context, poll: &Arc<Poll>, wants: &[Want]) -> Result<Vec<Option<Answer>>, Refusal> {
     let reads = join_all(wants.iter().map(|want| at.narrow.ask((poll.host, *want)))).await;
     let mut answers = Vec::with_capacity(reads.len());
     for read in reads {
         // The host went elsewhere meanwhile: what was read is for its newer session.
         if read.as_ref().and_then(|read| read.newest_session).is_some_and(|newest| newest > poll.session_epoch) {
+            at.registry.polls().end(poll, None);
             return Err(Refusal::SessionOver);
         }
         let signed = read.as_ref().and_then(|read| read.authority_epoch);
         match signed.map(|signed| signed.cmp(&poll.authority.epoch)) {
             // The authority has a new life: the host begins a session in it.
-            Some(std::cmp::Ordering::Greater) => return Err(Refusal::SessionOver),
+            Some(std::cmp::Ordering::Greater) => {
+                at.registry.polls().end(poll, Some(CloseReason::Drained));
+                return Err(Refusal::BeginAnew);
+            }
             // To be signed again.
             Some(std::cmp::Ordering::Less) => answers.push(None),
             Some(std::cmp::Ordering::Equal) | None => answers.push(read.map(|read| read.answer)),

@@ -1,5 +1,8 @@
 //! The door between two lives of the authority, and over a database that forgot sessions.
 
+use holdfast_wire::message::Delivery;
+
+use super::polls::{Poller, estate_of};
 use super::*;
 
 #[tokio::test]
@@ -43,4 +46,100 @@ async fn a_session_that_the_database_forgot_begins_anew_and_no_other() {
     assert!(cause == CloseCause::Drained || cause == superseded, "{cause:?}");
     known.idle(Duration::from_millis(300)).await;
     assert_eq!(known.ended, None);
+}
+
+#[tokio::test]
+async fn a_poll_that_waits_is_answered_at_once_when_the_authority_has_a_new_life_or_forgot_its_session() {
+    let estate = estate_of(Delivery::Poll).await;
+    let [mut anew, mut stays] = [1, 2].map(|n| Poller::new(&estate, estate.enrol(n)));
+    for poller in [&mut anew, &mut stays] {
+        let first = poller.poll(0).await;
+        poller.say_applied(&first).await;
+    }
+    // A compare that finds nothing sends nobody away.
+    estate.wakes.send(Wake::Lapsed).await.unwrap();
+    assert_eq!(anew.poll(300).await.states, []);
+    assert_eq!(estate.door.polls(), 2);
+
+    // Forgotten by the database: that one, and no other.
+    let (waits, other) = (anew.request(30_000), stays.request(2_000));
+    let began = tokio::time::Instant::now();
+    let (refused, answered, ()) = tokio::join!(anew.ask(&waits), stays.ask(&other), async {
+        estate.facts_until(|facts| count(facts, |seen| matches!(seen, Seen::Outcome(_))) == 8).await;
+        read_again(&estate, &anew).await;
+        estate.memory.forget_sessions_of(anew.host.id);
+        estate.wakes.send(Wake::Lapsed).await.unwrap();
+    });
+    // By the compare, or by the first fact that is written in it.
+    let code = refused.unwrap_err().code;
+    assert!(["begin-anew", "session-over"].contains(&code.as_str()), "{code}");
+    assert_eq!(answered.unwrap().states.len(), 0);
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    anew.session_epoch = None;
+    anew.poll(0).await;
+
+    // A new life: the one that waits is told at once, and the session of the one that does not is over as well.
+    let waits = stays.request(30_000);
+    let began = tokio::time::Instant::now();
+    let (refused, ()) = tokio::join!(stays.ask(&waits), async {
+        read_again(&estate, &stays).await;
+        estate.memory.raise();
+        estate.wakes.send(Wake::Lapsed).await.unwrap();
+    });
+    assert_eq!(refused.unwrap_err().code, "begin-anew");
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    assert_eq!(estate.door.polls(), 0);
+    assert_eq!(anew.ask(&anew.request(0)).await.unwrap_err().code, "session-over");
+    // It begins anew in the new life, and gets nothing before it is signed in it.
+    stays.session_epoch = None;
+    stays.seen.clear();
+    let answer = stays.ask(&stays.request(300)).await.unwrap();
+    assert_eq!((answer.authority_epoch, answer.states.len()), (AuthorityEpoch::from_raw(2), 0));
+}
+
+#[tokio::test]
+async fn a_poll_that_finds_a_state_of_a_new_life_is_told_to_begin_anew_without_any_compare() {
+    let estate = estate_of(Delivery::Poll).await;
+    let mut poller = Poller::new(&estate, estate.enrol(1));
+    let first = poller.poll(0).await;
+    poller.say_applied(&first).await;
+    let waits = poller.request(30_000);
+    let (refused, ()) = tokio::join!(poller.ask(&waits), async {
+        read_again(&estate, &poller).await;
+        estate.memory.raise();
+        let stamp = estate.memory.publish(poller.host.id, &mk_body(0..3));
+        estate.hint(poller.host.id, stamp.version).await;
+    });
+    assert_eq!(refused.unwrap_err().code, "begin-anew");
+    assert_eq!((estate.memory.compares(), estate.door.polls()), (0, 0));
+}
+
+#[tokio::test]
+async fn a_poll_whose_host_has_a_newer_session_elsewhere_is_over_at_the_next_compare() {
+    let estate = estate_of(Delivery::Poll).await;
+    let mut poller = Poller::new(&estate, estate.enrol(1));
+    let first = poller.poll(0).await;
+    poller.say_applied(&first).await;
+    let waits = poller.request(30_000);
+    let began = tokio::time::Instant::now();
+    let (refused, ()) = tokio::join!(poller.ask(&waits), async {
+        estate.facts_until(|facts| count(facts, |seen| matches!(seen, Seen::Outcome(_))) == 4).await;
+        read_again(&estate, &poller).await;
+        estate.memory.open_elsewhere(poller.host.id);
+        estate.wakes.send(Wake::Lapsed).await.unwrap();
+    });
+    assert_eq!(refused.unwrap_err().code, "session-over");
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    assert_eq!(estate.door.polls(), 0);
+}
+
+/// Waits until a request of this host is there: it looked once more at what is desired.
+async fn read_again(estate: &Estate, poller: &Poller) {
+    let before = estate.memory.reads_of(poller.host.id);
+    let read = async {
+        while estate.memory.reads_of(poller.host.id) == before {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    tokio::time::timeout(DEADLINE, read).await.expect("it asks");
 }

@@ -4,34 +4,34 @@ use std::collections::BTreeMap;
 
 use holdfast_events::{Directive, DirectiveKind};
 use holdfast_model::condition::{Condition, ConditionType, Holds, Reason};
-use holdfast_model::numbers::{SessionEpoch, UpdateSeq};
+use holdfast_model::numbers::{AuthorityEpoch, SessionEpoch, UpdateSeq};
 use holdfast_model::statement::{Outcome, desired_bytes, outcome_bytes};
 use holdfast_wire::message::Delivery;
 use holdfast_wire::sync::{SYNC_PATH, SeenState, SyncAnswer, SyncOutcome, SyncRequest, SyncState};
 
 use super::super::limits::POLL_SILENCE;
-use super::super::polls::{Polls, Standing};
+use super::super::polls::{Ending, Polls, Standing};
 use super::super::recorder::Recorder;
 use super::*;
 
 /// A host that polls as it likes.
-struct Poller {
-    host: Host,
+pub(super) struct Poller {
+    pub(super) host: Host,
     client: Client,
     address: SocketAddr,
-    session_epoch: Option<SessionEpoch>,
+    pub(super) session_epoch: Option<SessionEpoch>,
     last: UpdateSeq,
-    seen: BTreeMap<Component, SeenState>,
+    pub(super) seen: BTreeMap<Component, SeenState>,
 }
 
 impl Poller {
-    fn new(estate: &Estate, host: Host) -> Self {
+    pub(super) fn new(estate: &Estate, host: Host) -> Self {
         let config = tls::agent(&host.credential, &estate.roots, AgentProtocol::Http).unwrap();
         let (client, address) = (Client::new(config), estate.address);
         Self { host, client, address, session_epoch: None, last: UpdateSeq::ZERO, seen: BTreeMap::new() }
     }
 
-    async fn ask(&self, request: &SyncRequest) -> Result<SyncAnswer, Problem> {
+    pub(super) async fn ask(&self, request: &SyncRequest) -> Result<SyncAnswer, Problem> {
         let url = format!("https://{}{SYNC_PATH}", self.address);
         let asked = Request::new(Method::POST, url).body(serde_json::to_vec(request).unwrap());
         let response = self.client.request(asked.timeout(DEADLINE)).await.unwrap();
@@ -41,7 +41,7 @@ impl Poller {
         Err(serde_json::from_slice(&response.body).unwrap())
     }
 
-    fn request(&self, wait_ms: u32) -> SyncRequest {
+    pub(super) fn request(&self, wait_ms: u32) -> SyncRequest {
         SyncRequest {
             session_epoch: self.session_epoch,
             last_update_seq: self.last,
@@ -52,7 +52,7 @@ impl Poller {
     }
 
     /// Polls once and takes what comes.
-    async fn poll(&mut self, wait_ms: u32) -> SyncAnswer {
+    pub(super) async fn poll(&mut self, wait_ms: u32) -> SyncAnswer {
         let answer = self.ask(&self.request(wait_ms)).await.unwrap();
         self.take(&answer);
         answer
@@ -110,7 +110,7 @@ impl Poller {
     }
 
     /// Says that what came is in force.
-    async fn say_applied(&mut self, answer: &SyncAnswer) -> SyncAnswer {
+    pub(super) async fn say_applied(&mut self, answer: &SyncAnswer) -> SyncAnswer {
         let states: Vec<&SyncState> = answer.states.iter().filter(|state| state.update_seq.is_some()).collect();
         for state in &states {
             self.seen.get_mut(&state.component).unwrap().applied = true;
@@ -125,7 +125,7 @@ fn unbase64(text: &str) -> Vec<u8> {
     base64::engine::general_purpose::STANDARD.decode(text).unwrap()
 }
 
-async fn estate_of(delivery: Delivery) -> Estate {
+pub(super) async fn estate_of(delivery: Delivery) -> Estate {
     Estate::start_as(Hooks::default(), |session| session.delivery = delivery).await
 }
 
@@ -336,8 +336,36 @@ async fn a_host_that_polls_and_falls_silent_is_away_after_45_s_and_one_that_wait
         let newer = waiting.begin();
         assert_eq!((turn.standing(), newer.standing()), (Standing::Replaced, Standing::Current));
         assert!(polls.insert(mk_host(2), epoch(3), mk_authority(), key).is_some());
-        assert_eq!(newer.standing(), Standing::Ended);
+        assert_eq!(newer.standing(), Standing::Ended(Ending::Over));
         assert!(polls.insert(mk_host(2), epoch(2), mk_authority(), key).is_none(), "late, and older");
+    };
+    tokio::select! {
+        () = sweep => {}
+        () = look => {}
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn polls_of_another_life_begin_anew_each_at_its_moment_whether_they_wait_or_not() {
+    let polls = Polls::new(Recorder::default());
+    let key = SigningKey::generate().unwrap().verifying_key();
+    let [one, two, of_this_life] = [1, 2, 3].map(|n| {
+        let authority = Authority { epoch: AuthorityEpoch::from_raw(if n == 3 { 9 } else { 1 }), ..mk_authority() };
+        polls.insert(mk_host(n), SessionEpoch::from_raw(1), authority, key).unwrap()
+    });
+    let turns = [&one, &two, &of_this_life].map(|poll| poll.begin());
+    let sweep = polls.clone().run_sweep();
+    let look = async {
+        let anew = || turns.each_ref().map(|turn| turn.standing() == Standing::Ended(Ending::Anew));
+        let now = Authority { epoch: AuthorityEpoch::from_raw(9), ..mk_authority() };
+        let told = [0, 10].map(Duration::from_secs);
+        polls.tell_life(now, told.into_iter());
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        assert_eq!(anew().iter().filter(|is| **is).count(), 1, "one now, one later");
+        // Told once more, as sessions are: its moment does not move away.
+        polls.tell_life(now, [Duration::from_secs(60)].into_iter());
+        tokio::time::sleep(Duration::from_secs(7)).await;
+        assert_eq!((anew(), polls.hosts()), ([true, true, false], vec![mk_host(3)]));
     };
     tokio::select! {
         () = sweep => {}
