@@ -10,3 +10,5 @@ mod nats;
 mod network;
 mod postgres;
 mod watch;
+
+pub(crate) use watch::is_rendered;

@@ -20,6 +20,7 @@ use nix::unistd::Pid;
 use serde_json::Value;
 
 use super::dishonest::hooked;
+use super::faults::is_rendered;
 use super::packets::try_beacons;
 
 /// How long a service may take to pass a point, from its start on.
@@ -196,14 +197,17 @@ impl<'a> Story<'a> {
         }
         let deadline = Instant::now() + Duration::from_secs(60);
         loop {
+            // First whether the last change was rendered: until then a host may be converged with what was before it.
+            let is_rendered = is_rendered(self.plane);
             let hosts = self.plane.ask(&["get", "hosts"])["items"].as_array().expect("a page of hosts").clone();
             let is_late = |host: &&Value| host["name"].as_str().is_some_and(|name| name.starts_with("late-"));
             let late = hosts.iter().filter(is_late).count();
             let waits: Vec<_> = hosts.iter().filter(|host| !is_late(host) && host["state"] != "converged").collect();
-            if waits.is_empty() && late == self.enrolled {
+            if is_rendered && waits.is_empty() && late == self.enrolled {
                 return;
             }
-            assert!(Instant::now() < deadline, "{late} of {} late hosts; not converged: {waits:#?}", self.enrolled);
+            let told = format!("rendered: {is_rendered}, {late} of {} late hosts", self.enrolled);
+            assert!(Instant::now() < deadline, "{told}; not converged: {waits:#?}");
             thread::sleep(Duration::from_millis(100));
         }
     }

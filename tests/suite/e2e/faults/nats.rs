@@ -44,8 +44,7 @@ fn hosts_enforce_and_converge_through_everything_that_happens_to_nats() {
 
 /// What the faults of NATS provoke.
 pub(crate) fn is_of_nats(complaint: &Complaint) -> bool {
-    complaint.is_of_slow_statement()
-        || complaint.is_of_lost_nats()
+    complaint.is_of_lost_nats()
         || complaint.is_of_foreign_stream()
         || complaint.is_of_foreign_event()
         || complaint.is_of_no_hint()

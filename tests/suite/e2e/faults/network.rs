@@ -45,8 +45,7 @@ fn hosts_enforce_and_converge_while_gateways_are_cut_off_agents_stall_and_proces
 
 /// What the faults of the network and of single processes provoke.
 pub(crate) fn is_of_network(complaint: &Complaint) -> bool {
-    complaint.is_of_slow_statement()
-        || complaint.is_of_lost_nats()
+    complaint.is_of_lost_nats()
         || complaint.is_of_absent_database()
         || AGENTS_PORTS.iter().any(|port| complaint.is_of_lost_gateway(*port))
 }

@@ -44,9 +44,7 @@ fn hosts_enforce_and_converge_through_everything_that_happens_to_postgres() {
 
 /// What the faults of Postgres provoke.
 pub(crate) fn is_of_postgres(complaint: &Complaint) -> bool {
-    complaint.is_of_slow_statement()
-        || complaint.is_of_absent_database()
-        || AGENTS_PORTS.iter().any(|port| complaint.is_of_killed_gateway(*port))
+    complaint.is_of_absent_database() || AGENTS_PORTS.iter().any(|port| complaint.is_of_killed_gateway(*port))
 }
 
 /// The 30 s, F21, P20: every service but one gateway starts while it is away; agents keep what they have, and nothing is sent to them after it.
