@@ -5,7 +5,7 @@
 //! - JSON is the default where stderr is no terminal; each of its lines says which service and version wrote it.
 //! - A panic is logged too, with its place.
 //! - A filter that cannot be read stops the start.
-//! - A line that nobody takes, since the disk is full or the reader is gone, is lost and counted, and ends nothing.
+//! - A line that nobody takes, since the disk is full or the reader is gone, is lost and counted, and ends nothing. The next one begins a line of its own.
 //!
 //! What is logged at which level is decided where it is logged; no credential is, at any level.
 
@@ -16,6 +16,7 @@ use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::{self, IsTerminal as _, Write};
 use std::panic::PanicHookInfo;
 use std::str::FromStr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::ParseError;
 use tracing_subscriber::fmt::MakeWriter;
@@ -119,10 +120,14 @@ where
     // It would tell of a line that cannot be written by another one, and panic where that one fails too.
     let lines = lines.log_internal_errors(false);
     Ok(match format {
-        LogFormat::Text => lines.with_writer(Lines { to, head: None }).into(),
+        LogFormat::Text => lines.with_writer(Lines { to, head: None, cut: AtomicBool::new(false) }).into(),
         LogFormat::Json => {
             let head = format!(r#"{{"service":{:?},"version":{:?},"#, build.service, build.version);
-            lines.json().flatten_event(true).with_writer(Lines { to, head: Some(head) }).into()
+            lines
+                .json()
+                .flatten_event(true)
+                .with_writer(Lines { to, head: Some(head), cut: AtomicBool::new(false) })
+                .into()
         }
     })
 }
@@ -131,19 +136,43 @@ where
 struct Lines<W> {
     to: W,
     head: Option<String>,
+    /// The last line was taken in part.
+    cut: AtomicBool,
 }
 
 impl<'w, W: MakeWriter<'w>> MakeWriter<'w> for Lines<W> {
     type Writer = Line<'w, W::Writer>;
 
     fn make_writer(&'w self) -> Self::Writer {
-        Line { to: self.to.make_writer(), head: self.head.as_deref() }
+        Line { to: self.to.make_writer(), head: self.head.as_deref(), cut: &self.cut }
     }
 }
 
 struct Line<'w, W> {
     to: W,
     head: Option<&'w str>,
+    cut: &'w AtomicBool,
+}
+
+impl<W: Write> Line<'_, W> {
+    /// Writes it behind the end of one that was cut.
+    fn put(&mut self, line: &[u8]) -> io::Result<()> {
+        if self.cut.load(Ordering::Relaxed) {
+            self.to.write_all(b"\n")?;
+            self.cut.store(false, Ordering::Relaxed);
+        }
+        let mut left = line;
+        while !left.is_empty() {
+            match self.to.write(left) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => left = left.get(count..).unwrap_or_default(),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            }
+            self.cut.store(!left.is_empty(), Ordering::Relaxed);
+        }
+        Ok(())
+    }
 }
 
 impl<W: Write> Write for Line<'_, W> {
@@ -167,7 +196,7 @@ impl<W: Write> Write for Line<'_, W> {
             }
         }
         line.push('\n');
-        if let Err(error) = self.to.write_all(line.as_bytes()) {
+        if let Err(error) = self.put(line.as_bytes()) {
             metrics::counter!("holdfast_log_lines_lost_total").increment(1);
             return Err(error);
         }
@@ -252,6 +281,48 @@ mod tests {
         let value: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!(value["panic"], "out of\norder");
         assert!(value["location"].as_str().unwrap().contains("log.rs:"), "{text}");
+    }
+
+    #[test]
+    fn what_follows_a_line_that_was_cut_is_a_line_of_its_own() {
+        let (captured, room) = (Captured::default(), Arc::new(Mutex::new(usize::MAX)));
+        let to = Small { to: captured.clone(), room: Arc::clone(&room) };
+        let dispatch = dispatch(BUILD, "info", LogFormat::Json, move || to.clone()).unwrap();
+        tracing::dispatcher::with_default(&dispatch, || {
+            for (free, said) in
+                [(usize::MAX, "one"), (10, "cut"), (0, "lost"), (usize::MAX, "two"), (usize::MAX, "three")]
+            {
+                *room.lock().unwrap() = free;
+                tracing::info!("{said}");
+            }
+        });
+        let text = String::from_utf8(captured.0.lock().unwrap().clone()).unwrap();
+        let of = |line: &str| serde_json::from_str::<serde_json::Value>(line).ok().map(|line| line["message"].clone());
+        let lines: Vec<_> = text.lines().map(of).collect();
+        assert_eq!(lines, [Some("one".into()), None, Some("two".into()), Some("three".into())], "{text}");
+    }
+
+    /// Takes so many bytes more.
+    #[derive(Clone)]
+    struct Small {
+        to: Captured,
+        room: Arc<Mutex<usize>>,
+    }
+
+    impl Write for Small {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let mut room = self.room.lock().map_err(|_| io::Error::other("poisoned"))?;
+            let count = bytes.len().min(*room);
+            if count == 0 {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            *room -= count;
+            self.to.write(&bytes[..count])
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
     }
 
     #[derive(Clone, Default)]
