@@ -5,6 +5,7 @@
 
 mod doctor;
 mod kept;
+mod own_policy;
 mod print;
 
 use std::path::PathBuf;
@@ -22,7 +23,6 @@ use crate::enrolment::{Begun, Enrol, EnrolError, enrol};
 use crate::local::{self, Answer, Question};
 use crate::nft::TableOwner;
 use crate::service::{self, Config, Source, Status};
-use crate::standalone;
 use kept::KeptArguments;
 
 const STATE_FOLDER: &str = "/var/lib/holdfast-agent";
@@ -176,8 +176,8 @@ enum Error {
     Service(#[from] service::Error),
     #[error(transparent)]
     Local(#[from] local::Error),
-    #[error("the local policy was not changed")]
-    Policy(#[source] standalone::Error),
+    #[error(transparent)]
+    Override(#[from] own_policy::Error),
     #[error("cannot start the runtime")]
     Runtime(#[source] std::io::Error),
     #[error("{0}")]
@@ -198,7 +198,7 @@ impl Error {
             Self::Name(_) => "host-name",
             Self::Service(error) => error.rule(),
             Self::Local(error) => error.rule(),
-            Self::Policy(error) => error.rule(),
+            Self::Override(error) => error.rule(),
             Self::Runtime(_) => "runtime",
             Self::Agent(_) => "agent-failed",
             Self::Unproven => "unproven",
@@ -265,7 +265,7 @@ fn execute(Arguments { state, command }: Arguments) -> Result<(), Error> {
             Answer::Local { in_force } => print::local(in_force).map_err(Error::Print),
             other @ (Answer::Status(_) | Answer::Down { .. } | Answer::Failed(_)) => Err(unexpected(other)),
         },
-        Command::Override { file, clear: _ } => replace_local(&state, file.as_deref()),
+        Command::Override { file, clear: _ } => Ok(own_policy::replace(&state, file.as_deref())?),
         Command::Down => {
             let removed = service::take_down(&state)?;
             print::down(removed, &state).map_err(Error::Print)
@@ -283,26 +283,6 @@ fn execute(Arguments { state, command }: Arguments) -> Result<(), Error> {
             let status = status(&state, Question::Status)?;
             if status.policy.proven { Ok(()) } else { Err(Error::Unproven) }
         }
-    }
-}
-
-/// Puts a policy of this host's own in place, or takes it away, and has the running agent follow. What it refuses is taken back.
-fn replace_local(state: &std::path::Path, file: Option<&std::path::Path>) -> Result<(), Error> {
-    let body = file.map(standalone::load_policy).transpose().map_err(Error::Policy)?;
-    let before = standalone::load_local(state).unwrap_or_default();
-    standalone::save_local(state, body.as_ref()).map_err(Error::Policy)?;
-    match local::ask(state, Question::Reload) {
-        Ok(Answer::Local { in_force }) => print::local(in_force).map_err(Error::Print),
-        Ok(Answer::Reloaded(_)) => {
-            standalone::save_local(state, before.as_ref()).map_err(Error::Policy)?;
-            Err(Error::Agent("this agent takes its policy from a file: change that file, and reload".to_owned()))
-        }
-        Ok(other @ (Answer::Status(_) | Answer::Down { .. } | Answer::Failed(_))) => {
-            standalone::save_local(state, before.as_ref()).map_err(Error::Policy)?;
-            Err(unexpected(other))
-        }
-        Err(local::Error::NotRunning(_)) => print::local_later(body.is_some()).map_err(Error::Print),
-        Err(error) => Err(Error::Local(error)),
     }
 }
 

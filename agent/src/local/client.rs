@@ -15,8 +15,42 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 /// Asks the agent whose state is in `folder`.
 ///
 /// # Errors
-/// [`Error::NotRunning`] if nobody listens, else what failed.
+/// [`Error::NotRunning`] if nobody listens, [`Error::Silent`] if it says nothing, else what failed.
 pub fn ask(folder: &Path, question: Question) -> Result<Answer, Error> {
+    ask_within(folder, question, ANSWER_TIMEOUT)
+}
+
+/// The same with another bound on its silence.
+///
+/// # Errors
+/// Those of [`ask`].
+pub fn ask_within(folder: &Path, question: Question, limit: Duration) -> Result<Answer, Error> {
+    let path = folder.join(SOCKET);
+    let failed = |doing| {
+        let path = path.clone();
+        move |source| Error::Io { doing, path, source }
+    };
+    let stream = said(folder, question)?;
+    stream.set_read_timeout(Some(limit)).map_err(failed("set a limit on"))?;
+    let mut answer = String::new();
+    let read = BufReader::new(stream.take(ANSWER_BYTES_MAX)).read_line(&mut answer);
+    read.map_err(|source| {
+        let is_silent = [io::ErrorKind::WouldBlock, io::ErrorKind::TimedOut].contains(&source.kind());
+        if is_silent { Error::Silent { path: path.clone(), limit } } else { failed("read from")(source) }
+    })?;
+    serde_json::from_str(&answer).map_err(Error::Answer)
+}
+
+/// Leaves a question that nobody waits for; an agent takes questions in their order.
+///
+/// # Errors
+/// Those of [`ask`].
+pub fn tell(folder: &Path, question: Question) -> Result<(), Error> {
+    said(folder, question).map(drop)
+}
+
+/// A connection on which the question was asked.
+fn said(folder: &Path, question: Question) -> Result<UnixStream, Error> {
     let path = folder.join(SOCKET);
     let failed = |doing| {
         let path = path.clone();
@@ -30,13 +64,10 @@ pub fn ask(folder: &Path, question: Question) -> Result<Answer, Error> {
             Error::Io { doing: "connect to", path: path.clone(), source }
         }
     })?;
-    stream.set_read_timeout(Some(ANSWER_TIMEOUT)).map_err(failed("set a limit on"))?;
     let mut line = serde_json::to_vec(&question).map_err(Error::Answer)?;
     line.push(b'\n');
     stream.write_all(&line).map_err(failed("write to"))?;
-    let mut answer = String::new();
-    BufReader::new(stream.take(ANSWER_BYTES_MAX)).read_line(&mut answer).map_err(failed("read from"))?;
-    serde_json::from_str(&answer).map_err(Error::Answer)
+    Ok(stream)
 }
 
 fn connect(folder: &Path) -> io::Result<UnixStream> {

@@ -9,10 +9,11 @@ mod server;
 
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-pub use client::ask;
+pub use client::{ask, ask_within, tell};
 pub use server::Server;
 
 pub(crate) use server::{read_question, write_answer};
@@ -81,6 +82,14 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
+    /// Somebody listens and says nothing: it is held still, or busy.
+    #[error("the agent on {} says nothing for {} s: it is held still, or busy", .path.display(), limit.as_secs())]
+    Silent {
+        /// Where it listens.
+        path: PathBuf,
+        /// For how long it was waited.
+        limit: Duration,
+    },
     /// The answer cannot be read.
     #[error("the agent's answer cannot be read")]
     Answer(#[source] serde_json::Error),
@@ -93,6 +102,7 @@ impl Error {
         match self {
             Self::NotRunning(_) => "agent-not-running",
             Self::Io { .. } => "agent-socket",
+            Self::Silent { .. } => "agent-silent",
             Self::Answer(_) => "agent-answer",
         }
     }

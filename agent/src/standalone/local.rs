@@ -33,17 +33,35 @@ pub fn load_local(state_folder: &Path) -> Result<Option<Body>, Error> {
     }
 }
 
+/// What lies in its place, whatever it is: to be put back if what replaces it is refused.
+///
+/// # Errors
+/// [`Error::Read`] if something is there that cannot be read.
+pub fn read_local(state_folder: &Path) -> Result<Option<Vec<u8>>, Error> {
+    let path = local_file(state_folder);
+    match fs::read(&path) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(Error::Read { path, source }),
+    }
+}
+
 /// Puts a local policy in place, or takes it away; durable before it returns.
 ///
 /// # Errors
-/// [`Error::Write`] if the file is not there, or still is.
+/// [`Error::Keep`] if it is not there, [`Error::Write`] if it still is.
 pub fn save_local(state_folder: &Path, body: Option<&Body>) -> Result<(), Error> {
+    write_local(state_folder, body.map(artifact::encode).as_deref())
+}
+
+/// The same of bytes as they were read.
+///
+/// # Errors
+/// Those of [`save_local`].
+pub fn write_local(state_folder: &Path, bytes: Option<&[u8]>) -> Result<(), Error> {
     let path = local_file(state_folder);
-    match body {
-        Some(body) => {
-            let written = files::write_secret(&path, &artifact::encode(body));
-            written.map_err(|source| Error::Keep { path, source })
-        }
+    match bytes {
+        Some(bytes) => files::write_secret(&path, bytes).map_err(|source| Error::Keep { path, source }),
         None => match fs::remove_file(&path).and_then(|()| fs::File::open(state_folder)?.sync_all()) {
             Ok(()) => Ok(()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -71,6 +89,11 @@ mod tests {
         assert_eq!(mode & 0o777, 0o600);
         fs::write(local_file(folder.path()), b"{").expect("writes");
         assert!(load_local(folder.path()).is_err(), "what is broken is not taken for none");
+        let broken = read_local(folder.path()).expect("it can be read");
+        assert_eq!(broken.as_deref(), Some(b"{".as_slice()), "and can be put back as it was");
+        save_local(folder.path(), Some(&Body::default())).expect("saves");
+        write_local(folder.path(), broken.as_deref()).expect("writes");
+        assert_eq!(fs::read(local_file(folder.path())).expect("it is there"), b"{");
         save_local(folder.path(), None).expect("removes");
         save_local(folder.path(), None).expect("there is none");
         assert_eq!(load_local(folder.path()).expect("none"), None);

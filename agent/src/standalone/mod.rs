@@ -10,14 +10,18 @@ mod local;
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::sync_channel;
+use std::thread;
+use std::time::Duration;
 
 use holdfast_model::artifact;
 use holdfast_model::policy::Body;
 
 pub use json::PolicyError;
 pub(crate) use json::parse_range;
-pub use local::{load_local, local_file, save_local};
+pub use local::{load_local, local_file, read_local, save_local, write_local};
 
 /// Why a file gives no policy.
 #[derive(Debug, thiserror::Error)]
@@ -82,13 +86,31 @@ impl Error {
     }
 }
 
+/// How long a pipe that is given as a file may take to be written, whoever writes it.
+const PIPE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What a file holds. A pipe has no end before somebody wrote into it and closed it: it is not waited for longer than this.
+fn read_within(path: &Path, limit: Duration) -> io::Result<Vec<u8>> {
+    if !fs::metadata(path)?.file_type().is_fifo() {
+        return fs::read(path);
+    }
+    let (done, read) = sync_channel(1);
+    let pipe = path.to_owned();
+    // One that nobody ever writes into keeps this thread until the process ends.
+    thread::spawn(move || drop(done.send(fs::read(pipe))));
+    read.recv_timeout(limit).unwrap_or_else(|_| {
+        let words = format!("it is a pipe that nobody wrote to its end within {} s", limit.as_secs());
+        Err(io::Error::new(io::ErrorKind::TimedOut, words))
+    })
+}
+
 /// Reads the policy of a file.
 ///
 /// # Errors
 /// [`Error`] if the file cannot be read or says something that is no policy.
 pub fn load_policy(path: &Path) -> Result<Body, Error> {
     let owned = || path.to_owned();
-    let bytes = fs::read(path).map_err(|source| Error::Read { path: owned(), source })?;
+    let bytes = read_within(path, PIPE_TIMEOUT).map_err(|source| Error::Read { path: owned(), source })?;
     if bytes.first() == Some(&artifact::FORMAT) {
         return artifact::decode(&bytes).map_err(|source| Error::Artifact { path: owned(), source });
     }
@@ -101,4 +123,29 @@ pub fn load_policy(path: &Path) -> Result<Body, Error> {
 /// [`PolicyError`] if it is none.
 pub fn parse_policy(text: &[u8]) -> Result<Body, PolicyError> {
     json::parse(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::sys::stat::Mode;
+    use nix::unistd::mkfifo;
+
+    use super::*;
+
+    #[test]
+    fn a_pipe_that_nobody_writes_is_not_waited_for_without_end_and_one_that_somebody_writes_is_read() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let pipe = folder.path().join("pipe");
+        mkfifo(&pipe, Mode::S_IRWXU).expect("the folder is ours");
+        let error = read_within(&pipe, Duration::from_millis(50)).expect_err("nobody writes");
+        assert!(error.kind() == io::ErrorKind::TimedOut && error.to_string().contains("nobody wrote"), "{error}");
+        // The thread that waits still has the first word; the next reader has what is written for it alone.
+        fs::write(&pipe, b"").expect("somebody reads");
+        let other = folder.path().join("other");
+        mkfifo(&other, Mode::S_IRWXU).expect("the folder is ours");
+        let written = other.clone();
+        let writer = thread::spawn(move || fs::write(written, br#"{"mode": "enforced"}"#));
+        assert_eq!(load_policy(&other).expect("a policy").mode, holdfast_model::policy::Mode::Enforced);
+        writer.join().expect("it does not panic").expect("somebody reads");
+    }
 }

@@ -1,6 +1,7 @@
 //! What a running agent says of itself: the kernel, the disk, the last update, the session.
 
 use std::path::Path;
+use std::time::Duration;
 
 use holdfast_model::condition::{Holds, Reason};
 use holdfast_model::desired::Component;
@@ -16,10 +17,13 @@ use crate::service::{LastOutcome, LedgerState, PolicyStatus, Status};
 use crate::session::{Link, RefusedUpdate, SessionStatus};
 use crate::standalone::load_local;
 
+/// How long the agent may say nothing: longer than a change of a large table, and no longer than a person waits.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// Asks the agent; what it is, if it answers.
 pub(super) fn look(state: &Path, findings: &mut Findings) -> Option<Status> {
     const NAME: &str = "agent";
-    match local::ask(state, Question::Status) {
+    match local::ask_within(state, Question::Status, ANSWER_TIMEOUT) {
         Ok(Answer::Status(status)) => {
             policy(status.pid, &status.policy, findings);
             local_policy(state, &status, findings);
@@ -41,6 +45,14 @@ pub(super) fn look(state: &Path, findings: &mut Findings) -> Option<Status> {
         }
         Ok(Answer::Reloaded(_) | Answer::Local { .. } | Answer::Down { .. }) => {
             findings.unwell(NAME, "an unexpected answer", "another build's agent runs: restart it");
+            None
+        }
+        Err(error @ local::Error::Silent { .. }) => {
+            findings.unwell(
+                NAME,
+                error.to_string(),
+                "let it go on, or end it and start it again; its log says what it is at",
+            );
             None
         }
         Err(error) => {

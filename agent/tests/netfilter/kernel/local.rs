@@ -1,5 +1,9 @@
 //! A policy of the host's own before what gateways send: through the real binary, kernel and session.
 
+use std::io::{BufRead, BufReader};
+use std::os::unix::net::UnixListener;
+use std::thread;
+
 use holdfast_model::condition::{ConditionType, Holds, Reason};
 use holdfast_model::statement::OutcomeKind;
 use nix::sys::signal::Signal;
@@ -86,4 +90,77 @@ fn a_file_that_is_no_policy_overrides_nothing_and_a_broken_one_in_its_place_is_t
     // Last, since it asks the gateway, which does not answer.
     let found = host.troubles();
     assert!(found.iter().any(|(name, text)| name == "local policy" && text.contains("--clear")), "{found:?}");
+}
+
+/// A command that must fail; what it says.
+fn refused(host: &Host, arguments: &[&str]) -> String {
+    let ran = host.ask(arguments);
+    assert!(!ran.status.success(), "{arguments:?} succeeds");
+    String::from_utf8_lossy(&ran.stderr).into_owned()
+}
+
+#[test]
+fn an_override_that_the_agent_refuses_leaves_what_was_in_its_place_to_the_byte_also_if_that_is_no_policy() {
+    let host = Host::new(SHUT);
+    // It takes its policy from a file, and no other.
+    host.start();
+    let (kept, file) = (host.path("state/override.hfp"), host.path("policy.json").display().to_string());
+    let words = refused(&host, &["override", &file]);
+    assert!(words.contains("[override-refused]") && words.contains("no local policy, as before"), "{words}");
+    assert!(!kept.exists());
+    std::fs::write(&kept, b"noise").expect("writes");
+    let words = refused(&host, &["override", &file]);
+    assert!(words.contains("[override-refused]") && words.contains("override --clear"), "{words}");
+    assert_eq!(std::fs::read(&kept).expect("it is back"), b"noise");
+    let words = refused(&host, &["override", "--clear"]);
+    assert!(words.contains("[override-refused]"), "{words}");
+    assert_eq!(std::fs::read(&kept).expect("it is back"), b"noise");
+    // What cannot even be read is not replaced: it could not be put back.
+    std::fs::remove_file(&kept).expect("it is ours");
+    std::fs::create_dir(&kept).expect("the folder is ours");
+    let words = refused(&host, &["override", &file]);
+    assert!(words.contains("[policy-unreadable]") && words.contains("was not changed"), "{words}");
+    assert!(kept.is_dir());
+}
+
+#[test]
+fn an_override_that_the_agent_does_not_answer_is_taken_back_and_the_agent_is_told_to_read_again() {
+    let host = Host::new(SHUT);
+    let (kept, file) = (host.path("state/override.hfp"), host.path("policy.json").display().to_string());
+    std::fs::create_dir(host.path("state")).expect("the folder is ours");
+    assert!(overridden(&host, &[&file]).contains("once one does"));
+    let before = std::fs::read(&kept).expect("it was put there");
+    host.write_policy(r#"{"mode": "enforced"}"#);
+    // An agent that takes a question, and ends before it answers.
+    let agent = UnixListener::bind(host.path("state/agent.sock")).expect("the folder is ours");
+    let found = thread::scope(|scope| {
+        let asked = scope.spawn(|| {
+            [(); 2].map(|()| {
+                let (stream, _) = agent.accept().expect("it is asked");
+                let mut question = String::new();
+                BufReader::new(stream).read_line(&mut question).expect("a line");
+                (question, std::fs::read(&kept).expect("there is one"))
+            })
+        });
+        let words = refused(&host, &["override", &file]);
+        assert!(words.contains("[override-unanswered]") && words.contains("that was there is back"), "{words}");
+        asked.join().expect("it was asked twice")
+    });
+    let [(first, new), (second, back)] = found;
+    assert_eq!((first.as_str(), second.as_str()), ("\"reload\"\n", "\"reload\"\n"));
+    assert_ne!(new, before, "the first question is about the new one");
+    assert_eq!(back, before, "and the second comes once the one before is back");
+    assert_eq!(std::fs::read(&kept).expect("it is there"), before);
+}
+
+#[test]
+fn the_doctor_does_not_wait_for_ever_for_an_agent_that_is_held_still() {
+    let host = Host::new(SHUT);
+    host.start();
+    host.signal(Signal::SIGSTOP);
+    let began = std::time::Instant::now();
+    let found = host.troubles();
+    host.signal(Signal::SIGCONT);
+    assert!(found.iter().any(|(name, text)| name == "agent" && text.contains("held still")), "{found:?}");
+    assert!(began.elapsed() < std::time::Duration::from_secs(30), "{:?}", began.elapsed());
 }
