@@ -9,6 +9,7 @@ mod long_faults;
 mod nats;
 mod network;
 mod postgres;
+mod storm;
 mod watch;
 
 pub(crate) use watch::is_rendered;

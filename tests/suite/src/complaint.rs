@@ -116,6 +116,14 @@ impl Complaint {
             && self.says(&format!(" reason={reason} "))
     }
 
+    /// Whether the agent of a host began to say that it did not take a policy, and the line is cut before the reason: its log is on a disk that is full.
+    #[must_use]
+    pub fn is_of_refused_policy_and_cut(&self, host: &str) -> bool {
+        self.is_of_agent_of(host)
+            && self.says(" WARN holdfast_agent::service::worker: policy")
+            && !self.says(" reason=")
+    }
+
     /// Whether the agent of a host says only that it refused an update as it came, for this reason.
     #[must_use]
     pub fn is_of_refused_update(&self, host: &str, reason: &str) -> bool {
@@ -124,7 +132,15 @@ impl Complaint {
             && self.line.ends_with(&format!(" reason={reason}"))
     }
 
-    fn is_of_agent_of(&self, host: &str) -> bool {
+    /// Whether a service of this name says it.
+    #[must_use]
+    pub fn is_of_service(&self, service: &str) -> bool {
+        !self.is_of_agent() && self.log.file_stem().is_some_and(|stem| stem == service)
+    }
+
+    /// Whether the agent of this host says it.
+    #[must_use]
+    pub fn is_of_agent_of(&self, host: &str) -> bool {
         let folder = self.log.parent().and_then(Path::file_name).and_then(OsStr::to_str).unwrap_or_default();
         self.is_of_agent() && folder.starts_with(&format!("{host}-"))
     }
@@ -173,6 +189,10 @@ mod tests {
         assert!(!excused("hosts/db-2-8aca18/agent.log", line));
         assert!(!excused("hosts/db-1-8aca18/agent.log", &line.replace("wrong_digest", "read_back_differs")));
         assert!(!excused("run/renderer.log", line));
+        let cut = |line: &str| {
+            Complaint::new(Path::new("hosts/db-1-8aca18/agent.log"), line).is_of_refused_policy_and_cut("db-1")
+        };
+        assert!(cut(line.split_once(" reason=").expect("a reason").0) && !cut(line));
         let line = "2026-11-29T16:00:00.000000Z  WARN holdfast_agent::session::drive: an update is refused as it came \
                     gateway=\"10.71.0.1:7443\" component=policy version=7 digest=\"3b78d651b28b\" reason=bad_signature";
         let refused = Complaint::new(Path::new("hosts/web-1-8aca18/agent.log"), line);
@@ -186,6 +206,7 @@ mod tests {
         let of =
             |line: &str| Complaint::new(Path::new("run/renderer.log"), &format!("2026-11-29T16:00:00.000000Z {line}"));
         let lost = of(" WARN holdfast_bus::connect: disconnected from NATS; sessions live on and events wait");
+        assert!(lost.is_of_service("renderer") && !lost.is_of_service("audit") && !lost.is_of_agent_of("renderer"));
         assert!(lost.is_of_lost_nats() && !lost.is_of_absent_database() && !lost.is_of_foreign_stream());
         let foreign = of(" WARN holdfast_audit::keeper: a message in the event stream is no event sequence=603");
         assert!(foreign.is_of_foreign_event() && !lost.is_of_foreign_event());

@@ -11,4 +11,5 @@ pub mod needles;
 pub mod plane;
 pub mod proxy;
 pub mod services;
+pub mod steps;
 pub mod traffic;

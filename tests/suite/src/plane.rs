@@ -7,6 +7,7 @@
 
 mod database;
 mod disk;
+mod gateways;
 mod history;
 mod network;
 mod service;
@@ -27,6 +28,7 @@ use crate::traffic::Places;
 
 pub use database::Database;
 pub use disk::SmallDisk;
+pub use gateways::THIRD_PORT;
 pub use network::Cut;
 pub use service::{Frozen, Readiness, Recipe, wait_for};
 

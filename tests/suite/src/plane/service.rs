@@ -53,6 +53,12 @@ impl Recipe {
         self
     }
 
+    /// The same for a service of another name.
+    #[must_use]
+    pub fn renamed(self, service: &str) -> Self {
+        Self { service: service.to_owned(), ..self }
+    }
+
     /// Of which service it is.
     #[must_use]
     pub fn service(&self) -> &str {
