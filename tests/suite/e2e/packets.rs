@@ -1,4 +1,5 @@
-//! What real packets see while the plane works: hosts turned to enforcing, a permission removed, everything restarted, gateways that lie.
+//! What real packets see while the plane works: hosts turned to enforcing, a permission removed, everything restarted, gateways that go over to polls
+//! and back, gateways that lie.
 //!
 //! - Packets flow without a pause from before each change to after it; one that is lost though allowed, or comes though denied, fails.
 //! - What counts as denied came through the same sockets while the hosts only watched.
@@ -6,13 +7,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::process::Output;
+use std::time::Duration;
 
-use holdfast_suite::plane::Plane;
+use holdfast_suite::plane::{Plane, wait_for};
 use holdfast_suite::traffic::{Fate, Flow, Kind, Place, Places, Route, Traffic};
 use serde_json::Value;
 
 use super::dishonest::{ALTERED, SWAPPED, a_gateway_that_alters_or_swaps_is_refused_by_the_agents};
-use super::fleet::{AGENTS_PORTS, converged, moved, nobody_complained, nobody_complained_but, versions};
+use super::fleet::{
+    AGENTS_PORTS, converged, converges_anew, moved, nobody_complained, nobody_complained_but, versions,
+};
 
 /// Packets of each flow that are sent at least in every state that is looked at.
 pub(crate) const PACKETS: u64 = 300;
@@ -24,9 +28,11 @@ fn packets_are_neither_lost_nor_let_through_by_a_removed_permission_a_restart_or
     a_removed_permission_stops_what_flows_by_it_and_nothing_else(&plane, &places);
     a_restart_of_everything_is_seen_by_no_packet(&plane, &places);
     nobody_complained(&plane);
+    a_plane_that_goes_over_to_polls_and_back_is_seen_by_no_packet(&plane, &places);
     a_gateway_that_alters_or_swaps_is_refused_by_the_agents(&plane, &places);
     nobody_complained_but(&plane, |complaint| {
-        let gone = AGENTS_PORTS.iter().any(|port| complaint.is_of_killed_gateway(*port));
+        let gone =
+            AGENTS_PORTS.iter().any(|port| complaint.is_of_killed_gateway(*port) || complaint.is_of_killed_poll(*port));
         // The altered body of one host reached the engine; what is signed for another host does not come so far.
         let swapped = SWAPPED.iter().any(|host| complaint.is_of_refused_update(host, "bad_signature"));
         gone || swapped || complaint.is_of_refused_policy(ALTERED, "wrong_digest")
@@ -146,6 +152,55 @@ fn a_restart_of_everything_is_seen_by_no_packet(plane: &Plane, places: &Places) 
             whole(&flow, fate);
         }
     }
+}
+
+/// Each gateway in turn is killed and started again as one that delivers by poll, and in turn as one that pushes: agents follow, each way brings a
+/// change into every kernel that it touches, and nothing else is touched.
+fn a_plane_that_goes_over_to_polls_and_back_is_seen_by_no_packet(plane: &Plane, places: &Places) {
+    const GATEWAYS: [&str; 2] = ["gateway-agents-1", "gateway-agents-2"];
+    let host = |name: &str| places.host(name);
+    let granted = || udp(host("api-1"), host("cache-1"), 7000);
+    let kept = vec![
+        udp(host("api-1"), host("api-2"), 7000),
+        udp(places.host_v6("api-2"), places.host_v6("jobs-1"), 7000),
+        tcp(host("jobs-1"), host("api-1"), 7001),
+        tcp(host("api-1"), host("db-1"), 5432),
+    ];
+    let holds = |gateway: &str, name: &str| plane.metric(gateway, name);
+    let all = |name: &str| GATEWAYS.iter().map(|gateway| holds(gateway, name)).sum::<f64>();
+    let traffic = Traffic::start(kept);
+    let mut before = versions(plane);
+    for (delivery, roles, came) in [("poll", "[api, jobs, cache]", true), ("push", "[api, jobs]", false)] {
+        for gateway in GATEWAYS {
+            let recipe = plane.recipe(gateway).with("HOLDFAST_DELIVERY_MODE", delivery);
+            plane.kill(gateway);
+            plane.start_service(&recipe);
+            plane.wait_ready(gateway, true);
+        }
+        // Whoever was held by the first that was killed went to the second, and from there to the first: both deliver so now.
+        let (one_way, other) = ("holdfast_gateway_sessions", "holdfast_gateway_polls");
+        let (held, none) = if delivery == "poll" { (other, one_way) } else { (one_way, other) };
+        wait_for("every host is there as its gateway delivers", Duration::from_secs(60), || {
+            (all(held) - 12.0).abs() < 0.5 && all(none) < 0.5
+        });
+        converges_anew(plane, 12);
+        assert_eq!(versions(plane), before, "another way of delivery is no change");
+        beacons(plane, roles, &["--wait"]);
+        let after = versions(plane);
+        let touched = ["api-1", "api-2", "jobs-1", "cache-1"].map(|name| (format!("booking/{name}"), 1));
+        assert_eq!(moved(&before, &after), BTreeMap::from(touched), "{delivery}");
+        before = after;
+        let probe = Traffic::start(vec![granted()]);
+        if came {
+            probe.wait_until("what was granted by poll comes", |flows| flows[0].tally().there.arrived > 0);
+        } else {
+            probe.wait_for_more(PACKETS);
+            assert_eq!(probe.flows()[0].tally().there.arrived, 0, "what was taken back by a session still comes");
+        }
+        drop(probe.end());
+    }
+    traffic.wait_for_more(PACKETS);
+    traffic.end().into_iter().for_each(|(flow, fate)| whole(&flow, fate));
 }
 
 pub(crate) fn whole(flow: &Flow, fate: Fate) {

@@ -39,6 +39,19 @@ impl Complaint {
         self.is_of_killed_gateway(port) || self.is_of_session(port, &["the gateway does not answer"])
     }
 
+    /// Whether an agent says only that the poll that it had at a gateway has no answer: what the kill of that gateway provokes in whoever polls it.
+    #[must_use]
+    pub fn is_of_killed_poll(&self, port: u16) -> bool {
+        const SAID: &str = " WARN holdfast_agent::session::poll: a poll has no answer gateway=\"";
+        let Some((_, said)) = self.line.split_once(SAID) else { return false };
+        let Some((gateway, error)) = said.split_once("\" error=\"") else { return false };
+        // It waited for an answer, or was just being made.
+        const ENDS: [&str; 3] = ["the exchange with ", "cannot connect to ", "cannot agree on TLS with "];
+        let hung_up = error.contains(" takes the connection and hangs up");
+        let is_end = hung_up || ENDS.iter().any(|end| error.starts_with(end));
+        self.is_of_agent() && gateway.ends_with(&format!(":{port}")) && is_end
+    }
+
     fn is_of_session(&self, port: u16, ends: &[&str]) -> bool {
         let Some((_, said)) =
             self.line.split_once(" WARN holdfast_agent::session: no session with the gateway gateway=\"")
