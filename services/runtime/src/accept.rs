@@ -1,6 +1,7 @@
 //! Letting connections in, as many as there is room for, and serving HTTP on one.
 //!
 //! - A connection that has no room waits in the kernel's queue: nothing is read from it and nothing is allocated for it.
+//! - A client that reads nothing of its answer is cut off after [`WRITE_PAUSE_MAX`]; one that reads slowly is not.
 //! - Handshakes are capped apart from open connections, in all and per address: they cost CPU, and strangers can ask for them.
 
 use std::collections::HashMap;
@@ -19,9 +20,12 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::chain::Chain;
+use crate::unstalled::Unstalled;
 
 /// How long to wait when a connection cannot be accepted.
 const PAUSE: Duration = Duration::from_millis(100);
+/// How long a client may take nothing of what is written to it: a piece of 64 KiB on a link of 9 kbit/s.
+pub const WRITE_PAUSE_MAX: Duration = Duration::from_secs(60);
 
 /// How many strangers a door lets in at once.
 #[derive(Clone, Copy, Debug)]
@@ -175,6 +179,7 @@ pub async fn serve_http<S, E>(
     });
     let mut builder = hyper::server::conn::http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(head_timeout);
+    let stream = Unstalled::new(stream, WRITE_PAUSE_MAX);
     let mut serving = pin!(builder.serve_connection(TokioIo::new(stream), service));
     let ended = tokio::select! {
         ended = serving.as_mut() => ended,

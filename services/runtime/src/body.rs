@@ -58,6 +58,19 @@ impl PacedBody {
         Ok(false)
     }
 
+    /// Reads on and keeps nothing, to the end or so many bytes more, so that who sends them comes to read the answer.
+    pub async fn waste_to(&mut self, bytes_max: usize) {
+        let (mut wasted, kept) = (0, self.bytes.len());
+        while wasted < bytes_max {
+            let deadline = self.began + allowance(kept + wasted);
+            match tokio::time::timeout_at(deadline, self.stream.next()).await {
+                Ok(Some(Ok(chunk))) => wasted += chunk.len(),
+                // The answer is the same whether more would come or not.
+                Ok(Some(Err(_)) | None) | Err(_) => return,
+            }
+        }
+    }
+
     /// What was read.
     #[must_use]
     pub fn into_bytes(self) -> Bytes {
@@ -96,6 +109,12 @@ mod tests {
         let mut more = body(10, Duration::from_millis(1), 10);
         assert_eq!(more.read_to(50).await, Ok(false));
         assert_eq!(more.read_to(100).await, Ok(true));
+        let mut wasted = body(10, Duration::from_millis(1), 100);
+        assert_eq!(wasted.read_to(50).await, Ok(false));
+        wasted.waste_to(100).await;
+        assert_eq!(wasted.bytes.len(), 60, "what is wasted is not kept");
+        assert_eq!(wasted.read_to(10_000).await, Ok(true));
+        assert_eq!(wasted.into_bytes().len(), 900, "no more is wasted than is said");
     }
 
     #[tokio::test(start_paused = true)]

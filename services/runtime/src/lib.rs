@@ -22,6 +22,7 @@ pub mod process;
 pub mod service;
 pub mod shutdown;
 pub mod tasks;
+mod unstalled;
 
 pub use chain::Chain;
 pub use exit::Exit;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use holdfast_model::ids::HostId;
 use holdfast_runtime::Shutdown;
 use holdfast_session::gateway::{Config, Want};
+use holdfast_session::random::Random;
 use holdfast_session::time::Instant;
 use holdfast_store::session::Opening;
 use time::OffsetDateTime;
@@ -13,6 +14,7 @@ use time::OffsetDateTime;
 use super::admission::AdmissionRoom;
 use super::batch::Asker;
 use super::clock::Clock;
+use super::openings::Openings;
 use super::reader::Read;
 use super::recorder::Recorder;
 use super::registry::Registry;
@@ -29,6 +31,10 @@ pub(super) struct Context {
     pub(super) opens: Asker<Opening, Option<Admitted>>,
     /// The room before it.
     pub(super) admission: AdmissionRoom,
+    /// Which hosts began sessions by polls just now.
+    pub(super) openings: Openings,
+    /// Over how long agents leave at the end.
+    pub(super) drain_spread: Duration,
     /// Reads what concerns few hosts.
     pub(super) narrow: Asker<(HostId, Want), Read>,
     /// Reads the rest, so that a statement for hundreds does not stand before one for a few.
@@ -63,5 +69,11 @@ impl Context {
     /// The seed of the next session's jitter.
     pub(super) fn seed(&self) -> u64 {
         self.seeds.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed)
+    }
+
+    /// When one that comes while this process goes away may look for another gateway: each another moment.
+    pub(super) fn leave_after(&self) -> Duration {
+        let spread_ms = u64::try_from(self.drain_spread.as_millis()).unwrap_or(u64::MAX);
+        Duration::from_millis(Random::new(self.seed()).up_to(spread_ms))
     }
 }

@@ -7,7 +7,6 @@
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::{Extension, Router};
 use holdfast_identity::tls::{Admission, ServerTls};
@@ -32,8 +31,6 @@ pub(super) struct Door {
     pub(super) tls: Arc<ServerTls>,
     pub(super) http: Router,
     pub(super) tasks: Tasks,
-    /// Over how long agents leave at the end.
-    pub(super) drain_spread: Duration,
 }
 
 impl Door {
@@ -55,7 +52,7 @@ impl Door {
             });
         }
         drop(entrance);
-        self.context.registry.drain(self.drain_spread);
+        self.context.registry.drain(self.context.drain_spread);
     }
 
     async fn connection(self: Arc<Self>, stream: TcpStream, address: SocketAddr, permits: Permits) {

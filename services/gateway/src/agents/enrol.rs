@@ -22,6 +22,7 @@ use holdfast_identity::{KeyRequest, Token, TokenKind, VerifyingKey};
 use holdfast_model::ids::EventId;
 use holdfast_runtime::body::{BodyError, PacedBody};
 use holdfast_runtime::{Chain, fail_point};
+use holdfast_session::limits::FAULTS_MAX;
 use holdfast_store::request::{RequestAnswer, TokenRefusal};
 use holdfast_store::token::TokenHash;
 use holdfast_wire::enrol::{
@@ -34,6 +35,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 
 use super::answers::Answers;
+use super::limits::SYNC_WASTE_BYTES_MAX;
 use super::recorder::ring;
 use super::renewals::Renewals;
 use super::store::AgentsStore;
@@ -100,8 +102,12 @@ pub(super) enum Refusal {
     Contested(Duration),
     #[error("too many sessions are on their way in; try again later")]
     Crowded(Duration),
-    #[error("this gateway goes away; poll another one, or this one in a moment")]
-    Draining,
+    #[error("this host began sessions one after the other; go on with the last one's number, or begin another in {} s", .0.as_secs() + 1)]
+    OpenedJustNow(Duration),
+    #[error("more than {FAULTS_MAX} faults in one session: it is over")]
+    TooManyFaults,
+    #[error("this gateway goes away; poll another one")]
+    Draining(Duration),
 }
 
 impl Refusal {
@@ -132,7 +138,9 @@ impl Refusal {
             Self::BeginAnew => (StatusCode::CONFLICT, "begin-anew", "A session is to begin anew"),
             Self::Contested(_) => (StatusCode::CONFLICT, "contested", "The identity is contested"),
             Self::Crowded(_) => (StatusCode::SERVICE_UNAVAILABLE, "overloaded", "Too many at once"),
-            Self::Draining => (StatusCode::SERVICE_UNAVAILABLE, "draining", "The gateway goes away"),
+            Self::OpenedJustNow(_) => (StatusCode::TOO_MANY_REQUESTS, "overloaded", "Too many sessions of one host"),
+            Self::TooManyFaults => (StatusCode::CONFLICT, "too-many-faults", "The session is over for its faults"),
+            Self::Draining(_) => (StatusCode::SERVICE_UNAVAILABLE, "draining", "The gateway goes away"),
         }
     }
 }
@@ -148,7 +156,13 @@ impl IntoResponse for Refusal {
             detail: self.to_string(),
         };
         let mut response = json(status, "application/problem+json", &problem);
-        if let Self::RenewedJustNow(wait) | Self::Contested(wait) | Self::Crowded(wait) = self {
+        if let Self::RenewedJustNow(wait)
+        | Self::Contested(wait)
+        | Self::Crowded(wait)
+        | Self::OpenedJustNow(wait)
+        | Self::Draining(wait) = self
+            && !wait.is_zero()
+        {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(wait.as_secs() + 1));
         }
         response
@@ -267,10 +281,17 @@ async fn read<T: DeserializeOwned>(body: Body) -> Result<T, Refusal> {
 pub(super) async fn read_to<T: DeserializeOwned>(body: Body, bytes_max: usize) -> Result<T, Refusal> {
     let mut body = PacedBody::new(body);
     if !body.read_to(bytes_max).await? {
+        // A connection that is closed with bytes unread takes the answer along.
+        body.waste_to(SYNC_WASTE_BYTES_MAX).await;
         return Err(Refusal::BodyTooLarge(bytes_max));
     }
+    let bytes = body.into_bytes();
+    // A list would be taken for the fields in their order.
+    if bytes.trim_ascii_start().first().is_some_and(|first| *first != b'{') {
+        return Err(Refusal::Body("line 1: no JSON object".to_owned()));
+    }
     // The position and the expectation, never the text: it may hold a token.
-    serde_json::from_slice(&body.into_bytes())
+    serde_json::from_slice(&bytes)
         .map_err(|error| Refusal::Body(format!("line {}, column {}", error.line(), error.column())))
 }
 

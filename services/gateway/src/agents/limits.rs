@@ -85,6 +85,18 @@ pub const POLL_READ_RETRY: Duration = Duration::from_secs(1);
 /// Bytes of a body that become base64 at once on their way to a host that polls: whole groups of three.
 pub const SYNC_PIECE_BYTES: usize = 48 * 1024;
 const _: () = assert!(SYNC_PIECE_BYTES.is_multiple_of(3));
+/// The slowest link over which a host is not taken for silent while it reads what it was answered: 32 kbit/s.
+pub const SYNC_BYTES_PER_SECOND_MIN: u64 = 4 * 1024;
+/// What may be on its way of an answer of which nothing waits here any more: a kernel's largest buffer (4 MiB), and that of HTTP (some 400 KiB).
+pub const SYNC_TAIL_BYTES_MAX: usize = 4 * 1024 * 1024 + 512 * 1024;
+/// What is read, and thrown away, of a request that is too large, so that its sender hears the answer: four of the largest.
+pub const SYNC_WASTE_BYTES_MAX: usize = 2 * 1024 * 1024;
+/// Sessions of polls that a host may begin at once; then one per [`OPENING_PAUSE`]. The shipped agent begins none by a poll: it dials first.
+pub const OPENINGS_BURST: u32 = 5;
+/// See [`OPENINGS_BURST`].
+pub const OPENING_PAUSE: Duration = Duration::from_secs(10);
+/// Hosts whose last openings are remembered, each for a minute at most; with more than these the door is busy.
+pub const OPENINGS_KEPT_MAX: usize = 65_536;
 
 /// Enrolments and renewals that wait for the renderer at once.
 pub const REQUESTS_WAITING_MAX: usize = 1_024;

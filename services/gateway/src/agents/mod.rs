@@ -20,6 +20,7 @@ mod hooks;
 mod lease;
 pub mod limits;
 mod mailbox;
+mod openings;
 mod outgoing;
 mod pace;
 mod pg;

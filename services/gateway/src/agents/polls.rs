@@ -4,8 +4,10 @@
 //! - It ends by silence, by a newer session of its host, where the authority has a new life or forgot it, or with this process; a request that
 //!   waits is answered then. It never holds a place in the scheduler.
 //! - What was answered and not yet heard of is kept by number, so that an outcome counts only for what this session answered.
+//! - An answer on its way is a request that waits still. What is asked of a host stays until an answer with it went out whole.
 
 use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -15,12 +17,13 @@ use holdfast_model::desired::{Component, Stamp};
 use holdfast_model::ids::HostId;
 use holdfast_model::numbers::{SessionEpoch, UpdateSeq, Version};
 use holdfast_model::statement::Authority;
+use holdfast_session::limits::FAULTS_MAX;
 use holdfast_store::session::{Fact, HostNewest, Seen};
 use holdfast_wire::limits::UPDATES_IN_FLIGHT_MAX;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-use super::limits::{POLL_SILENCE, POLL_SWEEP};
+use super::limits::{POLL_SILENCE, POLL_SWEEP, SYNC_BYTES_PER_SECOND_MIN, SYNC_TAIL_BYTES_MAX};
 use super::recorder::{NoRoom, Recorder};
 
 /// All of them.
@@ -51,11 +54,19 @@ struct State {
     read: BTreeMap<Component, Version>,
     /// Told once: a body that does not travel is no reason to answer again.
     too_large: BTreeMap<Component, Stamp>,
-    resend: bool,
-    directives: Vec<DirectiveKind>,
+    /// What an operator asks, by number.
+    asked: BTreeMap<u64, DirectiveKind>,
+    asked_last: u64,
+    /// The addresses that were recorded last.
+    addresses: Option<Vec<IpAddr>>,
+    faults_seen: usize,
     turn: u64,
     waits: bool,
     heard_at: Instant,
+    /// How much longer the host may be silent: what was answered last may still be on its way.
+    tail: Duration,
+    /// When this session is to be left because this process goes away.
+    leave_at: Option<Instant>,
     /// When this session is to be left for one that begins anew.
     anew_at: Option<Instant>,
     ended: Option<Ending>,
@@ -104,11 +115,15 @@ impl Polls {
             offered: BTreeMap::new(),
             read: BTreeMap::new(),
             too_large: BTreeMap::new(),
-            resend: false,
-            directives: Vec::new(),
+            asked: BTreeMap::new(),
+            asked_last: 0,
+            addresses: None,
+            faults_seen: 0,
             turn: 0,
             waits: false,
             heard_at: Instant::now(),
+            tail: Duration::ZERO,
+            leave_at: None,
             anew_at: None,
             ended: None,
         };
@@ -165,6 +180,12 @@ impl Polls {
         self.held().len()
     }
 
+    /// Where facts wait.
+    #[cfg(test)]
+    pub(super) const fn recorder(&self) -> &Recorder {
+        &self.recorder
+    }
+
     /// Versions that were rendered: those who wait look.
     pub(super) fn hint(&self, hosts: impl Iterator<Item = HostId>) {
         let held = self.held();
@@ -208,14 +229,11 @@ impl Polls {
         let poll = self.held().get(&directive.host).map(Arc::clone);
         if let Some(poll) = &poll {
             let mut state = poll.state();
-            match directive.kind {
-                DirectiveKind::ResendSnapshot => state.resend = true,
-                kind @ (DirectiveKind::Reconnect | DirectiveKind::Reenrol) => {
-                    if !state.directives.contains(&kind) {
-                        state.directives.push(kind);
-                    }
-                }
-            }
+            // What is asked once more while an answer with it is on its way is asked once more.
+            state.asked.retain(|_, kind| *kind != directive.kind);
+            state.asked_last += 1;
+            let number = state.asked_last;
+            state.asked.insert(number, directive.kind);
             drop(state);
             poll.look();
         }
@@ -240,17 +258,26 @@ impl Polls {
         }
     }
 
-    /// This process goes away, and with it all of them.
-    pub(super) fn drain(&self) {
-        let all: Vec<Arc<Poll>> = self.held().values().cloned().collect();
-        all.iter().for_each(|poll| self.end(poll, Some(CloseReason::GatewayStopped)));
+    /// This process goes away, and with it all of them, each at its own moment.
+    pub(super) fn drain(&self, moments: impl Iterator<Item = Duration>) {
+        let (held, now) = (self.held(), Instant::now());
+        held.values().zip(moments).for_each(|(poll, after)| poll.state().leave_at = Some(now + after));
+        drop(held);
+        self.anew.notify_one();
     }
 
-    /// Ends what is silent, and what is to begin anew, for ever.
+    /// When to look next: a moment that a session was given may come before the clock's.
+    fn next_look(&self) -> Instant {
+        let moments = self.held().values().flat_map(|poll| poll.moments()).min();
+        let at = Instant::now() + POLL_SWEEP;
+        moments.map_or(at, |moment| moment.min(at))
+    }
+
+    /// Ends what is silent, what is to begin anew, and what is to leave, for ever.
     pub(super) async fn run_sweep(self) {
         loop {
             tokio::select! {
-                () = tokio::time::sleep(POLL_SWEEP) => {}
+                () = tokio::time::sleep_until(self.next_look()) => {}
                 () = self.anew.notified() => {}
             }
             let due = |poll: &Arc<Poll>| poll.due().map(|reason| (Arc::clone(poll), reason));
@@ -286,11 +313,20 @@ impl Poll {
 
     /// Why it is to end now, if it is.
     fn due(&self) -> Option<CloseReason> {
-        let state = self.state();
-        if state.anew_at.is_some_and(|at| at <= Instant::now()) {
+        let (state, now) = (self.state(), Instant::now());
+        if state.leave_at.is_some_and(|at| at <= now) {
+            return Some(CloseReason::GatewayStopped);
+        }
+        if state.anew_at.is_some_and(|at| at <= now) {
             return Some(CloseReason::Drained);
         }
-        (!state.waits && state.heard_at.elapsed() > POLL_SILENCE).then_some(CloseReason::Lost)
+        (!state.waits && state.heard_at.elapsed() > POLL_SILENCE + state.tail).then_some(CloseReason::Lost)
+    }
+
+    /// The moments that it was given.
+    fn moments(&self) -> impl Iterator<Item = Instant> + use<> {
+        let state = self.state();
+        [state.leave_at, state.anew_at].into_iter().flatten()
     }
 
     fn look(&self) {
@@ -312,6 +348,7 @@ impl Poll {
         state.turn += 1;
         state.waits = true;
         state.heard_at = Instant::now();
+        state.tail = Duration::ZERO;
         let number = state.turn;
         drop(state);
         self.look();
@@ -357,10 +394,48 @@ impl Poll {
         self.state().too_large.get(&component) == Some(&stamp)
     }
 
-    /// Whether an operator wants everything sent once more, and what else is asked; said once.
-    pub(super) fn take_asked(&self) -> (bool, Vec<DirectiveKind>) {
+    /// What an operator asks of this host, until an answer with it went out.
+    pub(super) fn asked(&self) -> Asked {
+        Asked(self.state().asked.clone())
+    }
+
+    /// Whether these addresses are other ones than those that were recorded last.
+    pub(super) fn is_moved(&self, addresses: &[IpAddr]) -> bool {
+        self.state().addresses.as_deref() != Some(addresses)
+    }
+
+    /// These addresses are recorded.
+    pub(super) fn has_moved(&self, addresses: Vec<IpAddr>) {
+        self.state().addresses = Some(addresses);
+    }
+
+    /// Another fault; whether there are more now than a session survives.
+    pub(super) fn is_fault_too_many(&self) -> bool {
         let mut state = self.state();
-        (std::mem::take(&mut state.resend), std::mem::take(&mut state.directives))
+        state.faults_seen += 1;
+        state.faults_seen > FAULTS_MAX
+    }
+}
+
+/// What is asked of a host, by number.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Asked(BTreeMap<u64, DirectiveKind>);
+
+impl Asked {
+    /// Whether everything is to be sent once more.
+    pub(super) fn is_resend(&self) -> bool {
+        self.0.values().any(|kind| *kind == DirectiveKind::ResendSnapshot)
+    }
+
+    /// The rest of it: what is said in words.
+    pub(super) fn words(&self) -> impl Iterator<Item = DirectiveKind> {
+        self.0.values().copied().filter(|kind| *kind != DirectiveKind::ResendSnapshot)
+    }
+
+    /// All of it but what could not be read.
+    pub(super) fn without_resend(mut self) -> Self {
+        self.0.retain(|_, kind| *kind != DirectiveKind::ResendSnapshot);
+        self
     }
 }
 
@@ -382,9 +457,19 @@ impl Turn {
         }
     }
 
-    /// It is answered: from now on the next one is waited for.
-    pub(super) fn answered(self) {
+    /// A piece of its answer was taken: somebody reads.
+    pub(super) fn is_read(&self) {
         self.poll.state().heard_at = Instant::now();
+    }
+
+    /// The last piece of so many bytes is on its way, and with it what was asked: from now on the next request is waited for.
+    pub(super) fn answered(self, bytes: usize, asked: &Asked) {
+        let mut state = self.poll.state();
+        state.asked.retain(|number, _| !asked.0.contains_key(number));
+        if state.turn == self.number {
+            state.heard_at = Instant::now();
+            state.tail = tail(bytes);
+        }
     }
 }
 
@@ -395,4 +480,10 @@ impl Drop for Turn {
             state.waits = false;
         }
     }
+}
+
+/// How long the end of an answer may be on its way once nothing of it waits here any more.
+fn tail(bytes: usize) -> Duration {
+    let millis = u64::try_from(bytes.min(SYNC_TAIL_BYTES_MAX)).unwrap_or(u64::MAX) * 1_000 / SYNC_BYTES_PER_SECOND_MIN;
+    Duration::from_millis(millis)
 }

@@ -77,8 +77,14 @@ impl Recorder {
         Ok(())
     }
 
+    /// Leaves no room for any fact.
+    #[cfg(test)]
+    pub(super) fn fill(&self, fact: &Fact) {
+        self.waiting().facts.resize(FACTS_MAX, fact.clone());
+    }
+
     /// How many facts wait, and of how many hosts a sign of life.
-    fn count(&self) -> (usize, usize) {
+    pub(super) fn count(&self) -> (usize, usize) {
         let waiting = self.waiting();
         (waiting.facts.len(), waiting.heard.len())
     }

@@ -301,14 +301,11 @@ impl Registry {
         }
     }
 
-    /// Tells every agent when to leave, each at its own moment of this span, and ends the sessions of polls.
+    /// Tells every agent when to leave, each at its own moment of this span; sessions of polls end each at its own.
     pub(super) fn drain(&self, spread: Duration) {
-        self.polls().drain();
-        let spread_ms = u64::try_from(spread.as_millis()).unwrap_or(u64::MAX);
+        self.polls().drain(moments_of(self.polls().len(), spread));
         let sessions = self.sessions();
-        let count = u64::try_from(sessions.held.len()).unwrap_or(u64::MAX).max(1);
-        for (nth, held) in (0_u64..).zip(sessions.held.values()) {
-            let after = Duration::from_millis(spread_ms.saturating_mul(nth) / count);
+        for (held, after) in sessions.held.values().zip(moments_of(sessions.held.len(), spread)) {
             held.mailbox.put(|mail| mail.drain = Some(drain_after(after)));
         }
     }
@@ -316,8 +313,14 @@ impl Registry {
 
 /// After how long each of so many sessions is to begin anew, so that they do not come back at once.
 fn moments(count: usize) -> impl Iterator<Item = Duration> {
+    let spread_ms = u64::try_from(count).unwrap_or(u64::MAX).saturating_mul(ANEW_EACH_MS).min(ANEW_SPREAD_MS);
+    moments_of(count, Duration::from_millis(spread_ms))
+}
+
+/// The moments of so many, spread evenly over a span.
+fn moments_of(count: usize, spread: Duration) -> impl Iterator<Item = Duration> {
     let count = u64::try_from(count).unwrap_or(u64::MAX).max(1);
-    let spread_ms = count.saturating_mul(ANEW_EACH_MS).min(ANEW_SPREAD_MS);
+    let spread_ms = u64::try_from(spread.as_millis()).unwrap_or(u64::MAX);
     (0..count).map(move |nth| Duration::from_millis(spread_ms.saturating_mul(nth) / count))
 }
 

@@ -25,6 +25,7 @@ use super::enrol::{self, Enrolment};
 use super::hooks::Hooks;
 use super::lease::{self, Lease};
 use super::limits::{LEASE_WAIT, NARROW_READS_AT_ONCE_MAX, OPENINGS_AT_ONCE_MAX, WIDE_READS_AT_ONCE_MAX};
+use super::openings::Openings;
 use super::pace::Pace;
 use super::reader::{Read, Reader};
 use super::recorder::{Recorder, ring};
@@ -81,6 +82,12 @@ impl AgentsDoor {
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         self.registry.held_bytes().all()
+    }
+
+    /// Where facts wait.
+    #[cfg(test)]
+    pub(super) fn recorder(&self) -> &Recorder {
+        self.registry.polls().recorder()
     }
 
     /// Asks something of a host's session; false if it has none here.
@@ -152,6 +159,8 @@ pub fn start<S: AgentsStore>(
         recorder,
         opens,
         admission: AdmissionRoom::new(config.pace.openings_waiting_max, config.seed),
+        openings: Openings::default(),
+        drain_spread: config.pace.drain_spread,
         narrow,
         wide,
         shutdown: tasks.shutdown().clone(),
@@ -160,14 +169,7 @@ pub fn start<S: AgentsStore>(
     };
     let context = Arc::new(context);
     let http = enrol::router(Arc::new(enrolment)).merge(sync::router(Arc::clone(&context)));
-    let door = Arc::new(Door {
-        context,
-        authority: config.authority,
-        tls: config.tls,
-        http,
-        drain_spread: config.pace.drain_spread,
-        tasks: tasks.clone(),
-    });
+    let door = Arc::new(Door { context, authority: config.authority, tls: config.tls, http, tasks: tasks.clone() });
     tasks.critical("agents door", async move {
         door.run(listener).await;
         Ok::<_, Infallible>(())

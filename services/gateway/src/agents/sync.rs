@@ -3,6 +3,7 @@
 //! - Identity and revocation are checked as for any session, by the same statement, when a session of polls begins.
 //! - Version, digest and signature come from one row each; the body is named by that digest. Outcomes count by the same rules as in a session.
 //! - Nothing of it goes through the scheduler, and an answer holds no copy of a body: pieces are made as the socket takes them.
+//! - What a host says is bounded by session, and sessions by host: who says what is not so, or begins one after the other, is told to stop.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use futures_util::future::join_all;
 use futures_util::stream;
-use holdfast_events::{AgentVersion, CloseReason, DirectiveKind, Fault as FaultWord};
+use holdfast_events::{AgentVersion, CloseReason, Fault as FaultWord};
 use holdfast_identity::tls::{Admission, HostPeer};
 use holdfast_model::desired::{Component, Stamp};
 use holdfast_model::numbers::UpdateSeq;
@@ -28,12 +29,13 @@ use holdfast_session::gateway::{Answer, Supply, Want};
 use holdfast_store::session::{Instance, Opening, Seen};
 use holdfast_wire::code::FaultCode;
 use holdfast_wire::limits::{
-    ADDRESSES_MAX, BODY_BYTES_MAX, CONDITIONS_MAX, HOSTNAME_BYTES_MAX, KERNEL_BYTES_MAX, TEXT_BYTES_MAX,
+    ADDRESSES_MAX, AGENT_VERSION_BYTES_MAX, BODY_BYTES_MAX, CONDITIONS_MAX, HOSTNAME_BYTES_MAX, KERNEL_BYTES_MAX,
+    TEXT_BYTES_MAX,
 };
 use holdfast_wire::message::{OutcomeReport, SignatureBytes};
 use holdfast_wire::sync::{
-    SYNC_OUTCOMES_MAX, SYNC_PATH, SYNC_REQUEST_BYTES_MAX, SYNC_WAIT_MS_MAX, SyncAnswer, SyncFault, SyncOutcome,
-    SyncRequest, SyncState,
+    SYNC_OUTCOMES_MAX, SYNC_PATH, SYNC_REQUEST_BYTES_MAX, SYNC_WAIT_MS_MAX, SyncAnswer, SyncFault, SyncInventory,
+    SyncOutcome, SyncRequest, SyncState,
 };
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -41,7 +43,7 @@ use uuid::Uuid;
 use super::context::Context;
 use super::enrol::{Refusal, read_to};
 use super::limits::{POLL_READ_RETRY, SYNC_PIECE_BYTES};
-use super::polls::{Ending, Poll, Standing};
+use super::polls::{Asked, Ending, Poll, Standing, Turn};
 use super::store::Admitted;
 use super::words::{outcome_of, statement_of};
 
@@ -67,30 +69,48 @@ async fn sync(
     let request: SyncRequest = read_to(body, SYNC_REQUEST_BYTES_MAX).await?;
     check(&request)?;
     if at.shutdown.is_asked() {
-        return Err(Refusal::Draining);
+        return Err(Refusal::Draining(at.leave_after()));
     }
     let poll = session_of(&at, &peer, from, &request).await?;
     let turn = poll.begin();
     at.recorder.put_heard(poll.host, poll.session_epoch);
     if let Some(inventory) = &request.inventory {
-        let mut addresses: Vec<_> = inventory.addresses.iter().map(|address| address.to_canonical()).collect();
-        addresses.sort_unstable();
-        addresses.dedup();
-        record(&at, &poll, Seen::Addresses(addresses))?;
+        take_addresses(&at, &poll, inventory)?;
     }
+    let faults = take_outcomes(&at, &poll, &request.outcomes)?;
+    let (found, asked) = look_until(&at, &poll, &request, || turn.standing()).await?;
+    let (head, pieces) = answer(&at, &poll, &request, found, &asked, faults)?;
+    metrics::counter!("holdfast_gateway_syncs_total", "outcome" => head).increment(1);
+    Ok(streamed(pieces, turn, asked))
+}
+
+/// Records a host's addresses, if they are other ones than before.
+fn take_addresses(at: &Context, poll: &Poll, inventory: &SyncInventory) -> Result<(), Refusal> {
+    let mut addresses: Vec<_> = inventory.addresses.iter().map(|address| address.to_canonical()).collect();
+    addresses.sort_unstable();
+    addresses.dedup();
+    if poll.is_moved(&addresses) {
+        record(at, poll, Seen::Addresses(addresses.clone()))?;
+        poll.has_moved(addresses);
+    }
+    Ok(())
+}
+
+/// Takes outcomes; those that are passed over. A session survives so many of them, as any other.
+fn take_outcomes(at: &Context, poll: &Arc<Poll>, outcomes: &[SyncOutcome]) -> Result<Vec<SyncFault>, Refusal> {
     let mut faults = Vec::new();
-    for outcome in &request.outcomes {
-        if let Err((code, word)) = take_outcome(&at, &poll, outcome)? {
+    for outcome in outcomes {
+        if let Err((code, word)) = take_outcome(at, poll, outcome)? {
             tracing::warn!(host = %poll.host, %code, "the agent broke the protocol");
-            record(&at, &poll, Seen::Fault { fault: word, component: None, update_seq: Some(outcome.update_seq) })?;
+            record(at, poll, Seen::Fault { fault: word, component: None, update_seq: Some(outcome.update_seq) })?;
             faults.push(SyncFault { code: code.word().to_owned(), update_seq: outcome.update_seq });
+            if poll.is_fault_too_many() {
+                at.registry.polls().end(poll, Some(CloseReason::ProtocolFault));
+                return Err(Refusal::TooManyFaults);
+            }
         }
     }
-    let (found, directives) = look_until(&at, &poll, &request, || turn.standing()).await?;
-    let (head, pieces) = answer(&at, &poll, &request, found, &directives, faults)?;
-    turn.answered();
-    metrics::counter!("holdfast_gateway_syncs_total", "outcome" => head).increment(1);
-    Ok(streamed(pieces))
+    Ok(faults)
 }
 
 /// Holds the fields of a request against their caps; what is beyond the body's own cap never came here.
@@ -104,6 +124,7 @@ fn check(request: &SyncRequest) -> Result<(), Refusal> {
         request.wait_ms.map_or(0, |ms| usize::try_from(ms).unwrap_or(usize::MAX)),
         SYNC_WAIT_MS_MAX as usize,
     )?;
+    over("agent_version", request.agent_version.len(), AGENT_VERSION_BYTES_MAX)?;
     over("outcomes", request.outcomes.len(), SYNC_OUTCOMES_MAX)?;
     over("seen", request.seen.len(), Component::ALL.len())?;
     for outcome in &request.outcomes {
@@ -132,6 +153,7 @@ async fn session_of(at: &Context, peer: &HostPeer, from: IpAddr, request: &SyncR
         instance: Instance { boot_id: request.boot_id.unwrap_or(Uuid::nil()), address: from },
         applied: request.seen.iter().filter(|seen| seen.applied).map(|seen| (seen.component, seen.stamp)).collect(),
     };
+    at.openings.begin(peer.host, std::time::Instant::now()).map_err(Refusal::OpenedJustNow)?;
     let place = at.admission.enter().map_err(|crowded| Refusal::Crowded(millis(crowded.retry_after_ms)))?;
     let admitted = at.opens.ask(opening).await.flatten();
     drop(place);
@@ -139,7 +161,13 @@ async fn session_of(at: &Context, peer: &HostPeer, from: IpAddr, request: &SyncR
         Some(Admitted::Session { session_epoch, authority, outcome_key, .. }) => {
             let poll = at.registry.insert_poll(peer.host, session_epoch, authority, outcome_key);
             tracing::info!(host = %peer.host, %session_epoch, "session of polls opened");
-            poll.ok_or(Refusal::SessionOver)
+            let poll = poll.ok_or(Refusal::SessionOver)?;
+            // One that came in beside the drain was told no moment to leave.
+            if at.shutdown.is_asked() {
+                at.registry.polls().end(&poll, Some(CloseReason::GatewayStopped));
+                return Err(Refusal::Draining(at.leave_after()));
+            }
+            Ok(poll)
         }
         Some(Admitted::Contested { retry_after_ms }) => Err(Refusal::Contested(millis(retry_after_ms))),
         Some(Admitted::CertificateUnknown) => Err(Refusal::CertificateUnknown),
@@ -188,8 +216,9 @@ fn take_outcome(at: &Context, poll: &Poll, said: &SyncOutcome) -> Result<Result<
     if poll.outcome_key.verify(&bytes, &holdfast_identity::Signature(signature)).is_err() {
         return fault(FaultCode::BadSignature, FaultWord::BadSignature);
     }
-    poll.settle(said.update_seq);
+    // Where there is no room for it, it counts when it comes again.
     record(at, poll, Seen::Outcome(Box::new(outcome_of(poll.host, poll.session_epoch, report))))?;
+    poll.settle(said.update_seq);
     Ok(Ok(()))
 }
 
@@ -209,7 +238,7 @@ async fn look_until(
     poll: &Arc<Poll>,
     request: &SyncRequest,
     standing: impl Fn() -> Standing,
-) -> Result<(Vec<Found>, Vec<DirectiveKind>), Refusal> {
+) -> Result<(Vec<Found>, Asked), Refusal> {
     let wait = request.wait_ms.unwrap_or(SYNC_WAIT_MS_MAX).min(SYNC_WAIT_MS_MAX);
     let deadline = Instant::now() + Duration::from_millis(u64::from(wait));
     let mut looks = poll.looks();
@@ -217,26 +246,28 @@ async fn look_until(
         looks.borrow_and_update();
         match standing() {
             Standing::Current => {}
-            Standing::Replaced => return Ok((Vec::new(), Vec::new())),
-            Standing::Ended(_) if at.shutdown.is_asked() => return Err(Refusal::Draining),
+            Standing::Replaced => return Ok((Vec::new(), Asked::default())),
+            // At its own moment: it may go at once.
+            Standing::Ended(_) if at.shutdown.is_asked() => return Err(Refusal::Draining(Duration::ZERO)),
             Standing::Ended(Ending::Over) => return Err(Refusal::SessionOver),
             Standing::Ended(Ending::Anew) => return Err(Refusal::BeginAnew),
         }
-        let (resend, directives) = poll.take_asked();
-        let found = look(at, poll, request, resend).await?;
+        let asked = poll.asked();
+        let found = look(at, poll, request, asked.is_resend()).await?;
         let is_news = found.as_ref().is_some_and(|found| found.iter().any(|one| one.is_news));
-        if is_news || !directives.is_empty() {
-            return Ok((found.filter(|_| is_news).unwrap_or_default(), directives));
+        if is_news || asked.words().next().is_some() {
+            // What could not be read stays asked for.
+            let asked = if found.is_some() { asked } else { asked.without_resend() };
+            return Ok((found.filter(|_| is_news).unwrap_or_default(), asked));
         }
         // What could not be read is tried again before long.
         let until = if found.is_some() { deadline } else { deadline.min(Instant::now() + POLL_READ_RETRY) };
         tokio::select! {
             _ = looks.changed() => {}
             () = tokio::time::sleep_until(until) => {}
-            () = at.shutdown.asked() => return Ok((Vec::new(), Vec::new())),
         }
         if Instant::now() >= deadline {
-            return Ok((Vec::new(), Vec::new()));
+            return Ok((Vec::new(), Asked::default()));
         }
     }
 }
@@ -311,9 +342,18 @@ async fn ask(at: &Context, poll: &Arc<Poll>, wants: &[Want]) -> Result<Vec<Optio
 
 /// A part of an answer: text as it is, or a body that becomes base64 as it is sent.
 #[derive(Debug)]
-enum Piece {
+pub(super) enum Piece {
     Text(String),
     Body(Arc<[u8]>),
+}
+
+impl Piece {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Text(text) => text.len(),
+            Self::Body(body) => body.len().div_ceil(3) * 4,
+        }
+    }
 }
 
 /// The answer in pieces; its word for who counts.
@@ -322,7 +362,7 @@ fn answer(
     poll: &Poll,
     request: &SyncRequest,
     found: Vec<Found>,
-    directives: &[DirectiveKind],
+    asked: &Asked,
     faults: Vec<SyncFault>,
 ) -> Result<(&'static str, Vec<Piece>), Refusal> {
     let head = if found.is_empty() { "unchanged" } else { "changed" };
@@ -335,7 +375,7 @@ fn answer(
         body_bytes_max: at.session.limits.body_bytes_max,
         gateways: at.session.gateways.clone(),
         states: Vec::new(),
-        directives: directives.iter().map(|kind| kind.word().to_owned()).collect(),
+        directives: asked.words().map(|kind| kind.word().to_owned()).collect(),
         faults,
     };
     let text = json_text(&whole)?;
@@ -415,23 +455,37 @@ fn state_of(
     Ok((state, Some(Arc::clone(body))))
 }
 
-/// An answer whose pieces are made as the socket takes them.
-fn streamed(pieces: Vec<Piece>) -> Response {
-    let pieces = pieces.into_iter();
-    let made = stream::unfold((pieces, None::<(Arc<[u8]>, usize)>), |(mut pieces, mut under_way)| async move {
-        loop {
-            if let Some((body, from)) = under_way.take() {
-                let end = (from + SYNC_PIECE_BYTES).min(body.len());
-                let text = STANDARD.encode(body.get(from..end).unwrap_or_default());
-                let rest = (end < body.len()).then_some((body, end));
-                return Some((Ok::<_, std::convert::Infallible>(Bytes::from(text)), (pieces, rest)));
+/// An answer whose pieces are made as the socket takes them; until the last of them is taken, its request is under way.
+pub(super) fn streamed(pieces: Vec<Piece>, turn: Turn, asked: Asked) -> Response {
+    let bytes = pieces.iter().map(Piece::bytes).sum();
+    let (pieces, end) = (pieces.into_iter(), Some((turn, asked)));
+    let made =
+        stream::unfold((pieces, None::<(Arc<[u8]>, usize)>, end), move |(mut pieces, mut under_way, mut end)| {
+            if let Some((turn, _)) = &end {
+                turn.is_read();
             }
-            match pieces.next()? {
-                Piece::Text(text) => return Some((Ok(Bytes::from(text)), (pieces, None))),
-                Piece::Body(body) => under_way = Some((body, 0)),
+            let made = loop {
+                if let Some((body, from)) = under_way.take() {
+                    let to = (from + SYNC_PIECE_BYTES).min(body.len());
+                    let text = STANDARD.encode(body.get(from..to).unwrap_or_default());
+                    under_way = (to < body.len()).then_some((body, to));
+                    break Some(text);
+                }
+                match pieces.next() {
+                    Some(Piece::Text(text)) => break Some(text),
+                    Some(Piece::Body(body)) => under_way = Some((body, 0)),
+                    None => break None,
+                }
+            };
+            if made.is_none()
+                && let Some((turn, asked)) = end.take()
+            {
+                turn.answered(bytes, &asked);
             }
-        }
-    });
+            let made =
+                made.map(|text| (Ok::<_, std::convert::Infallible>(Bytes::from(text)), (pieces, under_way, end)));
+            std::future::ready(made)
+        });
     let headers = [(header::CONTENT_TYPE, "application/json"), (header::CACHE_CONTROL, "no-store")];
     (StatusCode::OK, headers, Body::from_stream(made)).into_response()
 }

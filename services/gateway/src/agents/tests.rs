@@ -63,6 +63,7 @@ mod delivery;
 mod hook;
 mod lives;
 mod polls;
+mod polls_bounds;
 mod postgres;
 
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -409,6 +410,11 @@ impl Estate {
 
     /// One whose sessions have another configuration.
     async fn start_as(hooks: Hooks, configure: impl FnOnce(&mut SessionConfig)) -> Self {
+        Self::start_at(Pace::default(), hooks, configure).await
+    }
+
+    /// One that goes at another pace.
+    async fn start_at(pace: Pace, hooks: Hooks, configure: impl FnOnce(&mut SessionConfig)) -> Self {
         let authority = mk_authority();
         let ca = Arc::new(Ca::create(authority.id, OffsetDateTime::now_utc()).unwrap());
         let roots = ca.roots().unwrap();
@@ -427,7 +433,7 @@ impl Estate {
             renderer_certificate: ca.certify_signing_key(&memory.renderer_key(), OffsetDateTime::now_utc()).unwrap(),
             session,
             tls: Arc::new(ServerTls::new(agents_door(&server, &roots).unwrap())),
-            pace: Pace::default(),
+            pace,
             seed: 7,
             hooks,
         };

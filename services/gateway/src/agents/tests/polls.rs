@@ -10,14 +10,14 @@ use holdfast_wire::message::Delivery;
 use holdfast_wire::sync::{SYNC_PATH, SeenState, SyncAnswer, SyncOutcome, SyncRequest, SyncState};
 
 use super::super::limits::POLL_SILENCE;
-use super::super::polls::{Ending, Polls, Standing};
+use super::super::polls::{Asked, Ending, Polls, Standing};
 use super::super::recorder::Recorder;
 use super::*;
 
 /// A host that polls as it likes.
 pub(super) struct Poller {
     pub(super) host: Host,
-    client: Client,
+    pub(super) client: Client,
     address: SocketAddr,
     pub(super) session_epoch: Option<SessionEpoch>,
     last: UpdateSeq,
@@ -78,7 +78,7 @@ impl Poller {
         }
     }
 
-    fn outcome(&self, state: &SyncState) -> SyncOutcome {
+    pub(super) fn outcome(&self, state: &SyncState) -> SyncOutcome {
         let condition = |kind| Condition {
             kind,
             status: Holds::True,
@@ -129,7 +129,7 @@ pub(super) async fn estate_of(delivery: Delivery) -> Estate {
     Estate::start_as(Hooks::default(), |session| session.delivery = delivery).await
 }
 
-fn bodies(answer: &SyncAnswer) -> usize {
+pub(super) fn bodies(answer: &SyncAnswer) -> usize {
     answer.states.iter().filter(|state| state.body.is_some()).count()
 }
 
@@ -324,7 +324,7 @@ async fn a_host_that_polls_and_falls_silent_is_away_after_45_s_and_one_that_wait
     let silent = polls.insert(mk_host(1), epoch(1), mk_authority(), key).unwrap();
     let waiting = polls.insert(mk_host(2), epoch(1), mk_authority(), key).unwrap();
     let (done, turn) = (silent.begin(), waiting.begin());
-    done.answered();
+    done.answered(0, &Asked::default());
     let sweep = polls.clone().run_sweep();
     let look = async {
         tokio::time::sleep(POLL_SILENCE - Duration::from_secs(2)).await;
