@@ -2,9 +2,12 @@
 //!
 //! - Their versions are kept on disk, so that nothing goes back over a restart either.
 //! - This build has no drivers; content other than the empty one is refused, not ignored.
+//! - One update is written at a time, in the order in which they were taken, also by a session that ended meanwhile; a disk that takes its time holds
+//!   up nobody who asks what is held.
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use holdfast_identity::files;
 use holdfast_model::condition::{Condition, ConditionType, Holds, Reason};
@@ -12,6 +15,7 @@ use holdfast_model::desired::{Component, Stamp};
 use holdfast_model::ids::AuthorityId;
 use holdfast_model::numbers::AuthorityEpoch;
 use holdfast_model::statement::{Authority, OutcomeKind};
+use holdfast_runtime::fail_point;
 use holdfast_session::agent::{Apply, ApplyResult, Content, check_snapshot};
 use serde::{Deserialize, Serialize};
 
@@ -27,40 +31,51 @@ struct Stored {
     earlier: Vec<Component>,
 }
 
-/// What is held of the components beside `policy`.
+/// What is held of the components beside `policy`; its copies hold the same.
+#[derive(Clone)]
 pub(super) struct Components {
-    file: PathBuf,
-    stored: Stored,
+    file: Arc<Path>,
+    stored: Arc<Mutex<Stored>>,
+    /// Held by who writes.
+    writing: Arc<Mutex<()>>,
 }
 
 impl Components {
     /// What the disk says; nothing if it says nothing of this authority.
     pub(super) fn load(state_folder: &Path, authority: Authority) -> Self {
-        let file = state_folder.join(FILE);
+        let file: PathBuf = state_folder.join(FILE);
         let fresh =
             Stored { authority: authority.id, epoch: authority.epoch, applied: Vec::new(), earlier: Vec::new() };
         let stored = fs::read(&file).ok().and_then(|text| serde_json::from_slice::<Stored>(&text).ok());
-        Self { file, stored: stored.filter(|stored| stored.authority == authority.id).unwrap_or(fresh) }
+        let stored = stored.filter(|stored| stored.authority == authority.id).unwrap_or(fresh);
+        Self { file: file.into(), stored: Arc::new(Mutex::new(stored)), writing: Arc::default() }
+    }
+
+    fn stored(&self) -> MutexGuard<'_, Stored> {
+        // Nothing that can panic, and nothing slow, runs under this lock.
+        self.stored.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The authority in the life that they were taken from.
     pub(super) fn authority(&self) -> Authority {
-        Authority { id: self.stored.authority, epoch: self.stored.epoch }
+        let stored = self.stored();
+        Authority { id: stored.authority, epoch: stored.epoch }
     }
 
-    pub(super) fn applied(&self) -> impl Iterator<Item = (Component, Stamp)> {
-        self.stored.applied.iter().copied()
+    pub(super) fn applied(&self) -> Vec<(Component, Stamp)> {
+        self.stored().applied.clone()
     }
 
     /// Those that were taken in an earlier life than [`Self::authority`] tells.
-    pub(super) fn earlier(&self) -> &[Component] {
-        &self.stored.earlier
+    pub(super) fn earlier(&self) -> Vec<Component> {
+        self.stored().earlier.clone()
     }
 
-    /// Takes one update: whole, written down, or not at all.
-    pub(super) fn apply(&mut self, apply: &Apply) -> ApplyResult {
-        let (component, stamp) = (apply.component, apply.stamp);
-        let held = self.stored.applied.iter().find(|(held, _)| *held == component).map(|(_, stamp)| *stamp);
+    /// Takes one update: whole, written down, or not at all. It waits for the disk.
+    pub(super) fn apply(&self, apply: &Apply) -> ApplyResult {
+        let _alone = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let (component, stamp, stored) = (apply.component, apply.stamp, self.stored().clone());
+        let held = stored.applied.iter().find(|(held, _)| *held == component).map(|(_, stamp)| *stamp);
         let failed = |reason, message: &str| ApplyResult {
             kind: OutcomeKind::Failed,
             in_force: held,
@@ -74,7 +89,7 @@ impl Components {
         if stamp.digest != component.empty_digest() {
             return failed(Reason::Malformed, "this agent knows only the empty component");
         }
-        let mut next = self.stored.clone();
+        let mut next = stored.clone();
         if apply.authority.epoch > next.epoch {
             next.epoch = apply.authority.epoch;
             next.earlier = next.applied.iter().map(|(held, _)| *held).collect();
@@ -84,19 +99,20 @@ impl Components {
         next.applied.push((component, stamp));
         // What is there already is not written again: a disk without room is no reason to refuse it.
         next.applied.sort_unstable_by_key(|(held, _)| *held);
-        if next == self.stored {
+        if next == stored {
             return ApplyResult {
                 kind: OutcomeKind::Applied,
                 in_force: Some(stamp),
                 conditions: conditions(stamp, None, ""),
             };
         }
+        fail_point("a component", "accepted, before it is on disk");
         let text = serde_json::to_vec_pretty(&next).map_err(|error| error.to_string());
         let saved = text.and_then(|text| files::write_secret(&self.file, &text).map_err(|error| error.to_string()));
         if let Err(error) = saved {
             return failed(Reason::NotDurable, &error);
         }
-        self.stored = next;
+        *self.stored() = next;
         ApplyResult { kind: OutcomeKind::Applied, in_force: Some(stamp), conditions: conditions(stamp, None, "") }
     }
 }
@@ -127,7 +143,7 @@ mod tests {
     fn the_empty_component_is_taken_kept_over_a_restart_and_anything_else_is_refused() {
         let folder = tempfile::tempdir().expect("a folder");
         let authority = Authority { id: AuthorityId::new(Uuid::from_u128(1)), epoch: AuthorityEpoch::from_raw(2) };
-        let mut components = Components::load(folder.path(), authority);
+        let components = Components::load(folder.path(), authority);
         let stamp = |digest| Stamp { version: Version::FIRST, digest };
         let update = |bytes: Vec<u8>, digest| Apply {
             update_seq: UpdateSeq::from_raw(1),
@@ -146,7 +162,7 @@ mod tests {
             assert_eq!((refused.kind, refused.in_force), (OutcomeKind::Failed, Some(stamp(empty))));
         }
         let again = Components::load(folder.path(), authority);
-        assert_eq!(again.applied().collect::<Vec<_>>(), [(Component::Settings, stamp(empty))]);
+        assert_eq!(again.applied(), [(Component::Settings, stamp(empty))]);
         assert_eq!(again.authority().epoch.raw(), 3);
     }
 
@@ -164,7 +180,7 @@ mod tests {
             signature: [0; 64],
             content: Content::Snapshot(component.empty_bytes()),
         };
-        let mut components = Components::load(&state, authority);
+        let components = Components::load(&state, authority);
         for component in [Component::Workloads, Component::Settings] {
             assert_eq!(components.apply(&update(component, 1)).kind, OutcomeKind::Applied);
         }
@@ -186,8 +202,8 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let authority =
             |epoch| Authority { id: AuthorityId::new(Uuid::from_u128(1)), epoch: AuthorityEpoch::from_raw(epoch) };
-        let mut components = Components::load(folder.path(), authority(1));
-        let mut take = |component: Component, epoch| {
+        let components = Components::load(folder.path(), authority(1));
+        let take = |component: Component, epoch| {
             let applied = components.apply(&Apply {
                 update_seq: UpdateSeq::from_raw(1),
                 authority: authority(epoch),
@@ -197,7 +213,7 @@ mod tests {
                 content: Content::Snapshot(component.empty_bytes()),
             });
             assert_eq!(applied.kind, OutcomeKind::Applied);
-            Components::load(folder.path(), authority(1)).earlier().to_vec()
+            Components::load(folder.path(), authority(1)).earlier()
         };
         assert_eq!(take(Component::Settings, 1), []);
         assert_eq!(take(Component::Credentials, 1), []);

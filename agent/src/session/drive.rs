@@ -300,8 +300,11 @@ pub(super) fn is_unkept(condition: &Condition) -> bool {
 pub(super) fn start(shell: &mut Shell, apply: Apply) -> Applying {
     let update_seq = apply.update_seq;
     if apply.component != Component::Policy {
-        let result = shell.components.apply(&apply);
-        return Box::pin(std::future::ready(Ok((update_seq, result))));
+        // Beside the session: a disk that takes its time delays no sign of life.
+        let components = shell.components.clone();
+        let applying = tokio::task::spawn_blocking(move || components.apply(&apply));
+        // Nobody aborts it: without an end it panicked, and the process is about to.
+        return Box::pin(async move { Ok((update_seq, applying.await.map_err(|_| WorkerGone)?)) });
     }
     let content = match apply.content {
         Content::Snapshot(bytes) => engine::Content::Whole(bytes),

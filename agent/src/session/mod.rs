@@ -259,9 +259,9 @@ impl Shell {
     fn earlier(&self, policy: Option<Authority>, pinned: Authority) -> Vec<Component> {
         let policy = policy.filter(|policy| policy.epoch < pinned.epoch).map(|_| Component::Policy);
         let others: Vec<Component> = if self.components.authority().epoch < pinned.epoch {
-            self.components.applied().map(|(component, _)| component).collect()
+            self.components.applied().into_iter().map(|(component, _)| component).collect()
         } else {
-            self.components.earlier().to_vec()
+            self.components.earlier()
         };
         policy.into_iter().chain(others).collect()
     }

@@ -36,7 +36,7 @@ use holdfast_wire::sync::{
     SyncOutcome, SyncRequest, SyncState,
 };
 use hyper::Method;
-use hyper::header::CONTENT_TYPE;
+use hyper::header::{CONTENT_TYPE, RETRY_AFTER};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -47,7 +47,7 @@ use super::status::Link;
 use crate::enrolment::{self, Enrolment};
 use crate::service::WorkerGone;
 
-/// How much longer than the wait an answer may take: a largest body on a link of 10 Mbit/s.
+/// How much longer than the wait an answer may take to begin, and how long nothing of it may come: a slow link has as long as it takes.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 /// How often a host says that it is there while it puts something into force.
 const BUSY_INTERVAL: Duration = Duration::from_secs(15);
@@ -418,6 +418,8 @@ async fn ask(enrolment: &Enrolment, gateway: &str, request: &SyncRequest) -> Hea
             }
         };
     }
+    let retry_after = response.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse::<u32>().ok());
+    let retry_after_ms = retry_after.unwrap_or(0).saturating_mul(1_000);
     let problem = serde_json::from_slice::<Problem>(&response.body).ok();
     let status = response.status;
     let (word, detail) =
@@ -427,7 +429,9 @@ async fn ask(enrolment: &Enrolment, gateway: &str, request: &SyncRequest) -> Hea
     let heard = match word {
         // As a gateway that pushes says by a drain: at once, and with what the host holds.
         "begin-anew" => Heard::Closed(CloseCause::Drained),
-        "draining" => theirs(RefusalCode::Draining, 0),
+        // One that waited goes when it is told; who comes late is told when.
+        "draining" => theirs(RefusalCode::Draining, retry_after_ms),
+        "too-many-faults" => theirs(RefusalCode::TooManyFaults, 0),
         "certificate-unknown" => theirs(RefusalCode::CertificateRevoked, 0),
         "host-unknown" => theirs(RefusalCode::HostUnknown, 0),
         "contested" => theirs(RefusalCode::Superseded, 30_000),
@@ -452,7 +456,7 @@ async fn post(enrolment: &Enrolment, gateway: &str, request: &SyncRequest) -> Re
     let asked = Request::new(Method::POST, format!("https://{gateway}{SYNC_PATH}"))
         .header(CONTENT_TYPE, "application/json")?
         .timeout(wait + ANSWER_TIMEOUT)
-        .response_bytes_max(SYNC_ANSWER_BYTES_MAX)
         .body(serde_json::to_vec(request)?);
-    Ok(Client::new(config).request(asked).await?)
+    let answer = Client::new(config).open(asked).await?;
+    Ok(answer.collect_paced(SYNC_ANSWER_BYTES_MAX, ANSWER_TIMEOUT).await?)
 }

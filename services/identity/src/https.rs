@@ -270,6 +270,26 @@ impl Streaming {
         let Self { status, headers, peer_certificates, .. } = self;
         Ok(Response { status, headers, body: body.into(), peer_certificates })
     }
+
+    /// The same, however long it takes as a whole, as long as something comes within each pause.
+    ///
+    /// # Errors
+    /// As [`Self::collect`]; [`Error::Timeout`] when nothing comes.
+    pub async fn collect_paced(mut self, bytes_max: usize, pause_max: Duration) -> Result<Response, Error> {
+        let mut body = Vec::new();
+        loop {
+            let chunk = tokio::time::timeout(pause_max, self.next_chunk()).await;
+            let authority = || self.authority.clone();
+            let chunk = chunk.map_err(|_elapsed| Error::Timeout { authority: authority(), limit: pause_max })??;
+            let Some(chunk) = chunk else { break };
+            if chunk.len() > bytes_max - body.len() {
+                return Err(Error::TooLarge { authority: authority(), bytes_max });
+            }
+            body.extend_from_slice(&chunk);
+        }
+        let Self { status, headers, peer_certificates, .. } = self;
+        Ok(Response { status, headers, body: body.into(), peer_certificates })
+    }
 }
 
 /// The client: a TLS configuration and nothing kept between requests.

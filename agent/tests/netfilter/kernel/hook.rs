@@ -40,6 +40,9 @@ const POINTS: &[(&str, &str)] = &[
 const FIRST_POINTS: &[&str] =
     &["the ledger: written anew, before it is put in place", "the ledger: put in place, before its folder is synced"];
 
+/// The point of settings and credentials, which a session's first states pass.
+const COMPONENT_POINTS: &[&str] = &["a component: accepted, before it is on disk"];
+
 pub(super) const POINT: &str = "HOLDFAST_TEST_FAIL_POINT";
 const NTH: &str = "HOLDFAST_TEST_FAIL_POINT_NTH";
 
@@ -255,7 +258,12 @@ fn answers_dropped(host: &Host) -> u64 {
 fn every_named_point_of_the_agent_is_one_at_which_it_is_killed() {
     let mut in_code = std::collections::BTreeSet::new();
     collect(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut in_code);
-    let points = POINTS.iter().map(|(point, _)| point).chain(FIRST_POINTS).chain(super::enrol::hook::POINTS);
+    let points = POINTS
+        .iter()
+        .map(|(point, _)| point)
+        .chain(FIRST_POINTS)
+        .chain(COMPONENT_POINTS)
+        .chain(super::enrol::hook::POINTS);
     let listed = points.map(|point| (*point).to_owned()).collect();
     assert_eq!(in_code, listed);
 }

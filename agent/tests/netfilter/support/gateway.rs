@@ -334,7 +334,13 @@ impl Session<'_> {
     #[cfg(feature = "test-hooks")]
     pub(crate) fn policy_by_signs_of_life(&mut self, version: u64, body: &Body) -> (OutcomeReport, usize, Duration) {
         let frames = self.frames_of(version, body);
-        self.write_bytes(&frames);
+        self.outcome_by_signs_of_life(&frames)
+    }
+
+    /// The same of any update.
+    #[cfg(feature = "test-hooks")]
+    pub(crate) fn outcome_by_signs_of_life(&mut self, frames: &[u8]) -> (OutcomeReport, usize, Duration) {
+        self.write_bytes(frames);
         let (mut signs, mut longest, mut heard) = (0, Duration::ZERO, std::time::Instant::now());
         loop {
             let message = self.read_any();
@@ -378,9 +384,12 @@ impl Session<'_> {
 
     /// The bytes of a policy's snapshot as the next update.
     pub(crate) fn frames_of(&mut self, version: u64, body: &Body) -> Vec<u8> {
-        let (stamp, component) = (stamp(version, body), Component::Policy);
+        self.frames_of_component(Component::Policy, stamp(version, body), artifact::encode(body))
+    }
+
+    /// The bytes of any component's snapshot as the next update.
+    pub(crate) fn frames_of_component(&mut self, component: Component, stamp: Stamp, bytes: Vec<u8>) -> Vec<u8> {
         let (update_seq, signature) = (self.next_seq(), self.signature(component, stamp));
-        let bytes = artifact::encode(body);
         let content = UpdateContent::Snapshot { bytes_total: u32::try_from(bytes.len()).unwrap() };
         let mut frames = Vec::new();
         let update = Update { update_seq, component, stamp, signature, content };

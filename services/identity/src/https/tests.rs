@@ -78,6 +78,43 @@ async fn stream_is_read_piece_by_piece_while_it_is_written() {
 }
 
 #[tokio::test]
+async fn a_paced_answer_may_take_longer_than_its_pause_as_long_as_something_comes() {
+    let at = Door::open().await;
+    let (sender, receiver) = tokio::sync::mpsc::channel::<&'static str>(1);
+    let receiver = Arc::new(tokio::sync::Mutex::new(receiver));
+    let serve = at.serve(move |_| {
+        let receiver = Arc::clone(&receiver);
+        async move { hyper::Response::new(StreamBody::new(Pieces(receiver.lock_owned().await)).boxed()) }
+    });
+    let pause_max = Duration::from_secs(1);
+    let ask = async |bytes_max| {
+        let stream = at.client().open(Request::new(Method::GET, at.url("/"))).await.unwrap();
+        stream.collect_paced(bytes_max, pause_max).await
+    };
+    let say = async {
+        for _ in 0..10 {
+            tokio::time::sleep(pause_max / 6).await;
+            sender.send("piece").await.unwrap();
+        }
+        // And then nothing, without an end.
+        std::future::pending::<()>().await;
+    };
+    let began = std::time::Instant::now();
+    let read = async {
+        tokio::select! {
+            answer = ask(100) => answer,
+            () = say => unreachable!("it never ends"),
+        }
+    };
+    let answer = tokio::select! {
+        answer = read => answer,
+        () = serve => panic!("the door closed"),
+    };
+    assert!(matches!(answer, Err(Error::Timeout { limit, .. }) if limit == pause_max), "{answer:?}");
+    assert!(began.elapsed() >= pause_max * 2, "it was read while it came: {:?}", began.elapsed());
+}
+
+#[tokio::test]
 async fn server_of_another_ca_is_refused_with_the_cause_in_the_chain() {
     let (at, other) = (Door::open().await, Door::open().await);
     let client = Client::new(tls::https(&other.roots).unwrap());
