@@ -26,7 +26,7 @@ pub struct HostHint {
     /// said nothing of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub of: Option<u64>,
-    /// What is newer, at most [`HOST_HINT_ENTRIES_MAX`].
+    /// What is newer, at most [`HOST_HINT_ENTRIES_MAX`]; nothing in the first hint of a lease, which says that another leads.
     pub states: Vec<(HostId, Component, Version)>,
 }
 

@@ -1,7 +1,7 @@
 //! Waking sessions: by hints, and by a compare where hints may be missing.
 //!
-//! - The compare runs on every doubt about hints, a hole in their numbers among them, and each 30 s ± jitter, by one query for all sessions of this
-//!   replica.
+//! - The compare runs on every doubt about hints, and each 30 s ± jitter, by one query for all sessions of this replica. A hole in their numbers is a
+//!   doubt, and so is another renderer's first: the one before may have stored what it never told.
 //! - It also finds a database that went back, and another life of the authority: sessions that are older begin anew, and say what they hold.
 //! - Nothing else asks the database while nothing changes.
 
@@ -45,7 +45,7 @@ pub(super) async fn run<S: AgentsStore>(
                     true
                 }
                 Some(Wake::Hint(hint)) => {
-                    if let Hint::Host(hint) = &hint && numbers.has_hole_before(hint) {
+                    if let Hint::Host(hint) = &hint && numbers.are_in_doubt_before(hint) {
                         metrics::counter!("holdfast_gateway_hint_holes_total").increment(1);
                         next = next.min(compared.map_or_else(Instant::now, |at| at + HOLE_PAUSE));
                     }
@@ -111,25 +111,23 @@ fn forgotten(asked: &[(HostId, SessionEpoch)], newest: &[HostNewest]) -> Vec<(Ho
     forgotten
 }
 
-/// The number of the last host hint, to find holes before the next.
+/// The number of the last host hint, to find what is missing before the next.
 #[derive(Debug, Default)]
 struct Numbers {
     last: Option<(LeaseTerm, u64)>,
 }
 
 impl Numbers {
-    /// Whether hints are missing before this one: under one lease they are numbered from 1 without a hole. One that repeats an older number tells nothing.
-    fn has_hole_before(&mut self, hint: &HostHint) -> bool {
+    /// Whether hints may be missing before this one: under one lease they are numbered from 1 without a hole. One that repeats an older number tells
+    /// nothing.
+    fn are_in_doubt_before(&mut self, hint: &HostHint) -> bool {
         let this = (hint.lease_term, hint.n);
-        let expected = match self.last {
-            // What was before this process listened is found by its first compare.
-            None => this,
-            Some(last) if this <= last => return false,
-            Some((term, n)) if term == hint.lease_term => (term, n.saturating_add(1)),
-            Some(_) => (hint.lease_term, 1),
-        };
+        if self.last.is_some_and(|last| this <= last) {
+            return false;
+        }
+        let is_next = self.last.is_some_and(|(term, n)| term == hint.lease_term && n.saturating_add(1) == hint.n);
         self.last = Some(this);
-        this != expected
+        !is_next
     }
 }
 
@@ -144,19 +142,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hole_in_the_numbers_of_hints_is_found_once_and_repetition_is_none() {
+    fn a_hole_in_the_numbers_of_hints_and_another_renderer_are_told_once_and_repetition_is_none() {
         let mut numbers = Numbers::default();
-        let mut has_hole = |term, n| {
+        let mut are_in_doubt = |term, n| {
             let lease_term = LeaseTerm::from_raw(term);
-            numbers.has_hole_before(&HostHint { lease_term, n, of: None, states: Vec::new() })
+            numbers.are_in_doubt_before(&HostHint { lease_term, n, of: None, states: Vec::new() })
         };
-        assert!(!has_hole(2, 40), "the first that is heard");
-        assert!(!has_hole(2, 41));
-        assert!(has_hole(2, 43));
-        assert!(!has_hole(2, 44), "told once");
-        assert!(!has_hole(2, 42) && !has_hole(2, 44) && !has_hole(1, 99), "late, again, and of an older renderer");
-        assert!(!has_hole(3, 1), "another renderer begins");
-        assert!(has_hole(5, 2), "another one, whose first is missing");
-        assert!(has_hole(5, u64::MAX) && !has_hole(5, 3) && !has_hole(6, 1), "whatever a stranger numbers");
+        assert!(are_in_doubt(2, 40), "the first that is heard");
+        assert!(!are_in_doubt(2, 41));
+        assert!(are_in_doubt(2, 43));
+        assert!(!are_in_doubt(2, 44), "told once");
+        assert!(!are_in_doubt(2, 42) && !are_in_doubt(2, 44) && !are_in_doubt(1, 99), "late, again, and of an older renderer");
+        assert!(are_in_doubt(3, 1), "another renderer: the one before may have stored what it never told");
+        assert!(!are_in_doubt(3, 2));
+        assert!(are_in_doubt(5, 2), "another one, whose first is missing");
+        assert!(are_in_doubt(5, u64::MAX) && !are_in_doubt(5, 3) && are_in_doubt(6, 1), "whatever a stranger numbers");
     }
 }

@@ -11,12 +11,13 @@ mod render;
 mod report;
 mod streams;
 
+use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use holdfast_bus::Bus;
-use holdfast_events::Actor;
+use holdfast_events::{Actor, HostHint};
 use holdfast_identity::{Ca, SigningKey};
 use holdfast_model::numbers::{AuthorityEpoch, EventSeq, LeaseTerm, Revision};
 use holdfast_model::statement::Authority;
@@ -200,6 +201,7 @@ async fn lead(means: &Means, term: LeaseTerm, clock: Clock) -> TermEnd {
         end = relay::run(means, term, authority) => end,
         end = streams::run(means) => end,
         end = report::run(means, term) => end,
+        never = tell_term(means, term) => match never {},
     }
 }
 
@@ -231,6 +233,14 @@ async fn wait(wake: &Notify, until: Option<Instant>) {
         () = wake.notified() => {}
         () = tokio::time::sleep_until(until.map_or(backstop, |until| until.min(backstop))) => {}
     }
+}
+
+/// Says that another leads now: whoever led before may have stored what it never told, and gateways compare when they hear of it. One that is lost is
+/// missed in the numbers of the next.
+async fn tell_term(means: &Means, term: LeaseTerm) -> Infallible {
+    let begins = HostHint { lease_term: term, n: 1, of: Some(0), states: Vec::new() };
+    hint(&means.bus, holdfast_events::Hint::Host(begins)).await;
+    std::future::pending().await
 }
 
 /// Whether a failure passes by waiting, which is then done; otherwise the term ends by it.

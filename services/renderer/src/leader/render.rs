@@ -14,13 +14,16 @@ use tokio::time::Instant;
 use super::follow::Following;
 use super::{Clock, Means, TermEnd, hint, passes, wait, words};
 
+/// The number of the first hint of a render; the one before it says that the term begins.
+const FIRST_OF_RENDERS: u64 = 2;
+
 pub(super) async fn run(means: &Means, term: LeaseTerm, authority: Authority) -> TermEnd {
     let clock = Clock(Instant::now());
     let (mut fleet, mut following) = match start(means, term, authority, clock).await {
         Ok(started) => started,
         Err(end) => return end,
     };
-    let mut hints = 1;
+    let mut hints = FIRST_OF_RENDERS;
     loop {
         let changes = match means.store.changes_since(fleet.revision()).await {
             Ok(changes) => changes,

@@ -221,7 +221,17 @@ impl Stage {
         };
         let states: Vec<_> = who.iter().map(state).collect();
         let of = Some(states.len() as u64);
-        let hint = Hint::Host(HostHint { lease_term: self.term, n: self.hints, of, states });
+        self.publish(HostHint { lease_term: self.term, n: self.hints, of, states }).await;
+    }
+
+    /// Says what a renderer says that begins to lead.
+    pub(super) async fn tell_next_term(&self) {
+        let lease_term = LeaseTerm::from_raw(self.term.raw() + 1);
+        self.publish(HostHint { lease_term, n: 1, of: Some(0), states: Vec::new() }).await;
+    }
+
+    async fn publish(&self, hint: HostHint) {
+        let hint = Hint::Host(hint);
         let deadline = Instant::now() + DEADLINE;
         while let Err(error) = self.bus.publish_hint(&hint).await {
             assert!(Instant::now() < deadline, "not published: {error}");
