@@ -13,6 +13,7 @@ mod codes;
 mod directive;
 mod event;
 mod hint;
+mod hint_numbers;
 mod keys;
 mod place;
 mod record;
@@ -33,6 +34,7 @@ pub use event::{
     SessionOpened, SnapshotSent,
 };
 pub use hint::{HOST_HINT_ENTRIES_MAX, Hint, HintError, HostHint};
+pub use hint_numbers::HintNumbers;
 pub use keys::{KeyTextError, SignatureBytes, VerifyingKeyBytes};
 pub use place::{Content, ContentError, INLINE_BYTES_MAX};
 pub use record::{DATA_BYTES_MAX, EVENT_BYTES_MAX, NumberedRecord, Record};

@@ -67,7 +67,8 @@ impl HostSession {
 
     /// Ends the session of this number; false if it is not the newest, or has ended already.
     pub fn end(&mut self, session_epoch: SessionEpoch) -> bool {
-        let ends = self.admits(session_epoch) || (self.is_open && self.faults.has(Mutant::LateCleanupUnfenced));
+        let is_its_own = self.session_epoch == session_epoch || self.faults.has(Mutant::LateCleanupUnfenced);
+        let ends = self.is_open && is_its_own;
         self.is_open &= !ends;
         ends
     }

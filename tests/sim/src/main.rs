@@ -31,7 +31,7 @@ Ends with 0 if every schedule held, or if a seeded mistake was caught; with 1 if
 #[command(name = "sim", after_help = EXAMPLES, max_term_width = 120)]
 struct Cli {
     /// How many schedules
-    #[arg(long, value_name = "N", default_value_t = 20_000)]
+    #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(1..))]
     schedules: u64,
     /// The seed from which each schedule has its own; decimal or 0x…
     #[arg(long, value_name = "S", default_value = "1", value_parser = number)]
@@ -43,8 +43,8 @@ struct Cli {
     #[arg(long, value_name = "S", value_parser = number, conflicts_with = "schedules")]
     replay: Option<u64>,
     /// Threads; one for each processor if it is not given. The result does not depend on it
-    #[arg(long, value_name = "N")]
-    threads: Option<usize>,
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
     /// Names the mistakes that can be seeded
     #[arg(long)]
     list_mutants: bool,
@@ -106,7 +106,7 @@ fn run(cli: &Cli) -> Result<bool, Misuse> {
         return Ok(outcome.violation.is_none());
     }
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let threads = cli.threads.unwrap_or(cores);
+    let threads = cli.threads.map_or(cores, usize::from);
     let run = Run { schedules: cli.schedules, seed: cli.seed, mutant, threads, stops_at_first: mutant.is_some() };
     let (report, seconds) = watched(&run);
     say(&match cli.output {

@@ -9,7 +9,7 @@ use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use holdfast_suite::plane::{Plane, Running};
+use holdfast_suite::plane::Plane;
 use serde_json::Value;
 
 use super::dishonest::policies_when;
@@ -42,14 +42,7 @@ fn a_restored_database_moves_no_host_back_until_versions_have_passed_or_an_opera
 
     restore(&plane);
     assert_eq!(rules_of(&plane), rules);
-    // A session that was open all the time is looked at within half a minute: gateways that are started anew save the test that.
-    let services =
-        ["gateway-agents-1", "gateway-agents-2"].map(|name| (plane.program_of(name), plane.settings_of(name)));
-    ["gateway-agents-1", "gateway-agents-2"].iter().for_each(|name| plane.kill(name));
-    let start = || {
-        services.each_ref().map(|(program, settings)| plane.run_beside(program, settings, "the agents' door is open"))
-    };
-    let gateways = start();
+    // Sessions that were open when the backup was made, and all the time since, are looked at too: nothing is started anew.
     refused(&plane, &TOUCHED, &saved, 0, "backward");
     assert_eq!(rules_of(&plane), rules);
     // Whatever is authored now gets a version that hosts know; the last of these does not touch the cache host.
@@ -66,7 +59,7 @@ fn a_restored_database_moves_no_host_back_until_versions_have_passed_or_an_opera
     beacons(&plane, more, &[]);
     let is_converged = |hosts: &BTreeMap<String, Value>| hosts.values().all(|policy| policy["state"] == "converged");
     policies_when(&plane, "hosts follow again", is_converged);
-    said_and_confirmed(&plane, &saved, &start, gateways);
+    said_and_confirmed(&plane, &saved);
 
     // The copies of the events are of another history, and nobody calls them one.
     let log = fs::read_to_string(plane.folder().join("run/renderer.log")).expect("the renderer logs");
@@ -75,16 +68,9 @@ fn a_restored_database_moves_no_host_back_until_versions_have_passed_or_an_opera
 }
 
 /// The backup once more, and this time an operator says so.
-fn said_and_confirmed(
-    plane: &Plane,
-    saved: &BTreeMap<String, u64>,
-    start: &impl Fn() -> [Running; 2],
-    gateways: [Running; 2],
-) {
+fn said_and_confirmed(plane: &Plane, saved: &BTreeMap<String, u64>) {
     let rules = rules_of(plane);
     restore(plane);
-    drop(gateways);
-    let gateways = start();
     refused(plane, &TOUCHED, saved, 0, "backward");
     let doctor = plane.holdfast(&["doctor", "-o", "json"]);
     let found: Value = serde_json::from_slice(&doctor.stdout).expect("JSON");
@@ -96,8 +82,6 @@ fn said_and_confirmed(
 
     let bumped = plane.ask(&["authority", "bump", "--because", "a drill"]);
     assert_eq!(bumped["epoch"], 2, "{bumped}");
-    drop(gateways);
-    let gateways = start();
     let are_heard = |view: &Value| {
         view["hosts"] == serde_json::json!({ "ahead": 0, "going_back": 4, "unheard": 0, "following": 0 })
     };
@@ -123,7 +107,6 @@ fn said_and_confirmed(
     assert_eq!(told["claims"], serde_json::json!([]));
     // And the new life goes on as any other.
     beacons(plane, "[api, jobs, cache]", &["--wait"]);
-    drop(gateways);
 }
 
 /// Puts the database back to what was saved, and waits until somebody answers by it.

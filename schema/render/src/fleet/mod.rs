@@ -2,6 +2,8 @@
 //!
 //! - No clock, no database, no key: `now` comes in, commits and signatures are the shell's.
 //! - A plan changes nothing here until the shell says that it was committed, so a failed commit is simply planned again.
+//! - One that may have been committed is planned again before any later edit is taken, so that the fence tells: an edit that takes back what the plan had
+//!   would leave nothing to plan, and what is stored would never be known here.
 
 mod coalesce;
 

@@ -129,6 +129,12 @@ impl Scheduler {
         self.slots.get(&(host, component)).is_some_and(|slot| slot.taken.is_none_or(|taken| taken < version))
     }
 
+    /// The newest version of each component that was built for the session of a host that is held here, in the order of [`Component::ALL`].
+    #[must_use]
+    pub fn built(&self, host: HostId) -> [Option<Version>; Component::ALL.len()] {
+        Component::ALL.map(|component| self.slots.get(&(host, component)).and_then(|slot| slot.taken))
+    }
+
     /// The next build that may begin; ask until there is none.
     pub fn poll_start(&mut self, now: Instant) -> Option<Start> {
         let waits = PerLane {

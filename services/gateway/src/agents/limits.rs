@@ -76,6 +76,9 @@ pub const LEASE_WAIT: Duration = Duration::from_secs(2);
 /// The least time between two compares that holes in the numbers of hints make: strangers may number theirs as they like.
 pub const HOLE_PAUSE: Duration = Duration::from_secs(1);
 
+/// The longest wait before a compare that failed is tried again.
+pub const COMPARE_RETRY: Duration = Duration::from_secs(5);
+
 /// After so much silence a host that polls is away: as long as a session that says nothing.
 pub const POLL_SILENCE: Duration = Duration::from_secs(45);
 /// How often it is looked for such.

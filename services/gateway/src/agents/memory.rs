@@ -125,6 +125,14 @@ impl Memory {
         }
     }
 
+    /// The database is one from before the newest policy of a host, and knows its sessions.
+    pub(super) fn go_back(&self, host: HostId, to: Stamp) {
+        if let Some(row) = self.lock().desired.get_mut(&(host, Component::Policy)) {
+            row.stamp = to;
+        }
+        self.sign_again(host);
+    }
+
     pub(super) fn renderer_key(&self) -> VerifyingKey {
         self.renderer.verifying_key()
     }

@@ -60,6 +60,15 @@ struct Held {
     mailbox: Arc<Mailbox>,
 }
 
+/// A session as it is held at one moment.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HeldNow {
+    pub(super) host: HostId,
+    pub(super) session_epoch: SessionEpoch,
+    /// The newest version of each component that was built for it.
+    pub(super) built: [Option<Version>; Component::ALL.len()],
+}
+
 impl Registry {
     /// None are held yet; the seed chooses the jitter of retries.
     pub(super) fn new(clock: Clock, seed: u64, recorder: Recorder) -> Self {
@@ -207,11 +216,17 @@ impl Registry {
         hosts
     }
 
-    /// Whose sessions are held, and which, those of polls among them.
-    pub(super) fn held(&self) -> Vec<(HostId, SessionEpoch)> {
+    /// Whose sessions are held, which, and the newest versions that were built for each; those of polls among them, which read anew for each answer.
+    pub(super) fn held(&self) -> Vec<HeldNow> {
+        let none = [None; Component::ALL.len()];
         let polls = self.polls().sessions();
+        let polls = polls.into_iter().map(|(host, session_epoch)| HeldNow { host, session_epoch, built: none });
         let sessions = self.sessions();
-        sessions.held.iter().map(|(host, held)| (*host, held.session_epoch)).chain(polls).collect()
+        let now = |(host, held): (&HostId, &Held)| {
+            let (session_epoch, built) = (held.session_epoch, sessions.scheduler.built(*host));
+            HeldNow { host: *host, session_epoch, built }
+        };
+        sessions.held.iter().map(now).chain(polls).collect()
     }
 
     /// Versions that were rendered, of so many together; those of hosts that are elsewhere are nothing to this replica.

@@ -104,10 +104,6 @@ impl World {
     }
 
     fn fault_of_renderers(&mut self) {
-        // A renderer that dies between its commit and its hint loses the hint.
-        if self.plan.repair == Repair::HintsOnly {
-            return;
-        }
         let renderer = self.below(self.renderers.len());
         if self.chance(50) {
             self.kill_renderer(renderer);
@@ -117,11 +113,7 @@ impl World {
     }
 
     fn fault_of_database(&mut self) {
-        let draw = self.between(0, 2);
-        // A leader whose term ends between its commit and its hint, or that does not know whether it committed, announces nothing: only a compare
-        // mends that. Hints alone meet gateways that are cut off.
-        let spares_leader = self.plan.repair == Repair::HintsOnly;
-        match if spares_leader { 2 } else { draw } {
+        match self.between(0, 2) {
             0 => self.store.away_until = self.soon(100, 40_000),
             1 => self.flaky_until = self.soon(500, 20_000),
             _ => {
@@ -174,8 +166,6 @@ impl World {
                     self.queue.put(self.now, Action::AgentTimer { conn });
                 }
             }
-            // It would end a leader's lease under it.
-            _ if self.plan.repair == Repair::HintsOnly => {}
             _ if self.chance(50) => self.store.clock_ahead += by,
             _ => self.store.clock_ahead = self.store.clock_ahead.saturating_sub(by).max(100_000),
         }

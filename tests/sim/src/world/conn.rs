@@ -21,6 +21,8 @@ pub(crate) struct Conn {
     pub(crate) gateway: usize,
     pub(crate) to_agent: Pipe,
     pub(crate) to_gateway: Pipe,
+    /// How many updates the gateway wrote.
+    pub(crate) updates: u64,
     pub(crate) gateway_side: Option<Box<GatewaySide>>,
     pub(crate) agent_side: Option<Box<AgentSide>>,
 }

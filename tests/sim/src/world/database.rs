@@ -305,7 +305,8 @@ impl World {
             (Ask::Read { conn, ticket, .. }, _) => self.handle_read(conn, ticket, Answer::Unavailable),
             (Ask::Record { .. }, Told::Recorded(stale)) => self.handle_recorded(gateway, Some(&stale)),
             (Ask::Record { .. }, _) => self.handle_recorded(gateway, None),
-            (Ask::Compare { .. }, Told::Newest(newest)) => self.handle_newest(gateway, &newest),
+            (Ask::Compare { .. }, Told::Newest(newest)) => self.handle_compared(gateway, Some(&newest)),
+            (Ask::Compare { .. }, _) => self.handle_compared(gateway, None),
             (Ask::Lease, told) => self.handle_lease(gateway, matches!(told, Told::Held(true))),
             (_, _) => {}
         }

@@ -29,6 +29,9 @@ const RETRY_MS_MAX: u64 = 5_000;
 const RENEWAL_MS: u64 = 10_000;
 /// How often sessions are compared, before jitter (`COMPARE_INTERVAL`).
 const COMPARE_MS: u64 = 30_000;
+/// How far apart compares are that doubts make (`HOLE_PAUSE`), and the longest wait after one that failed (`COMPARE_RETRY`).
+const HOLE_PAUSE_MS: u64 = 1_000;
+const COMPARE_RETRY_MS: u64 = 5_000;
 
 impl World {
     pub(crate) fn start_gateway(&mut self, gateway: usize) {
@@ -40,7 +43,7 @@ impl World {
         let (life, cut_off_until) = (at.life + 1, at.cut_off_until);
         *at = Gateway { life, is_up: true, cut_off_until, scheduler, ..Gateway::down() };
         self.queue.put(self.now, Action::Lease { gateway, life });
-        self.plan_compare(gateway, life);
+        self.plan_compare(gateway);
     }
 
     /// A gateway's process dies: its connections end, or say nothing any more.
@@ -173,21 +176,65 @@ impl World {
         }
     }
 
-    fn plan_compare(&mut self, gateway: usize, life: u32) {
+    /// Where hints alone tell of what is new, only a doubt about them leads to a compare.
+    fn plan_compare(&mut self, gateway: usize) {
         if self.compares() {
             let when = self.soon(COMPARE_MS / 5 * 4, COMPARE_MS / 5 * 6);
+            self.plan_compare_at(gateway, when);
+        }
+    }
+
+    /// One compare is planned, the earliest that anybody wants.
+    fn plan_compare_at(&mut self, gateway: usize, when: u64) {
+        let at = &mut self.gateways[gateway];
+        if at.compare_at.is_none_or(|known| known > when) {
+            at.compare_at = Some(when);
+            let life = at.life;
             self.queue.put(when, Action::Compare { gateway, life });
         }
     }
 
-    pub(crate) fn compare(&mut self, gateway: usize, life: u32) {
-        if !self.is_gateway(gateway, life) {
+    /// Hints may be missing.
+    pub(super) fn doubt_hints(&mut self, gateway: usize) {
+        let now = self.now;
+        let at = &mut self.gateways[gateway];
+        if at.is_comparing {
+            at.is_in_doubt = true;
             return;
         }
-        self.plan_compare(gateway, life);
+        let when = at.compared_at.map_or(now, |compared| now.max(compared + HOLE_PAUSE_MS));
+        self.plan_compare_at(gateway, when);
+    }
+
+    pub(crate) fn compare(&mut self, gateway: usize, life: u32) {
+        let now = self.now;
+        if !self.is_gateway(gateway, life) || self.gateways[gateway].compare_at.is_none_or(|planned| planned > now) {
+            return;
+        }
+        self.gateways[gateway].compare_at = None;
         let hosts: Vec<HostId> = self.gateways[gateway].held.keys().copied().collect();
-        if !hosts.is_empty() {
-            self.submit(Some(Process::Gateway(gateway)), Ask::Compare { hosts });
+        if hosts.is_empty() {
+            return self.end_compare(gateway);
+        }
+        self.gateways[gateway].is_comparing = true;
+        self.submit(Some(Process::Gateway(gateway)), Ask::Compare { hosts });
+    }
+
+    /// A compare was answered, or failed.
+    pub(crate) fn handle_compared(&mut self, gateway: usize, newest: Option<&[Newest]>) {
+        self.gateways[gateway].is_comparing = false;
+        self.end_compare(gateway);
+        match newest {
+            Some(newest) => self.handle_newest(gateway, newest),
+            None => self.plan_compare_at(gateway, self.now + COMPARE_RETRY_MS),
+        }
+    }
+
+    fn end_compare(&mut self, gateway: usize) {
+        self.gateways[gateway].compared_at = Some(self.now);
+        self.plan_compare(gateway);
+        if std::mem::take(&mut self.gateways[gateway].is_in_doubt) {
+            self.doubt_hints(gateway);
         }
     }
 

@@ -1,7 +1,10 @@
 //! The second phase: nothing goes wrong any more, and everything must come to rest within a bound.
 
 use holdfast_model::desired::Component;
+use holdfast_model::ids::HostId;
+use holdfast_model::numbers::Revision;
 use holdfast_model::status::State;
+use holdfast_render::fleet::{Fleet, MAX_WAIT_MS};
 
 use super::World;
 use super::parts::{Action, Process};
@@ -113,7 +116,23 @@ impl World {
                 }
             }
         }
+        if let Some(host) = self.rendered_otherwise() {
+            return Some(format!("the newest policy of {host} is not what the last intent renders to"));
+        }
         let (events, numbered, relayed) = (self.store.events.len(), self.store.order.len(), self.stream.len());
         (events != relayed).then(|| format!("{events} events, {numbered} numbered, {relayed} in the stream"))
+    }
+
+    /// A host whose newest policy is another than a renderer makes that knows the last intent alone, and nothing of how it came about.
+    fn rendered_otherwise(&self) -> Option<HostId> {
+        let nothing = Revision::from_raw(0);
+        let fleet = Fleet::new(&self.estate.intent(), self.store.revision, nothing, [], self.now);
+        let planned = fleet.poll_plan(self.now + MAX_WAIT_MS)?;
+        let mut policies = planned.plan.states.iter().filter(|state| state.component == Component::Policy);
+        let differs = policies.find(|state| {
+            let row = self.store.latest.get(&(state.host, Component::Policy));
+            row.is_none_or(|row| row.stamp.digest != state.stamp.digest)
+        });
+        differs.map(|state| state.host)
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use holdfast_events::HostHint;
+use holdfast_events::{HintNumbers, HostHint};
 use holdfast_model::desired::Component;
 use holdfast_model::ids::HostId;
 use holdfast_model::numbers::{LeaseTerm, SessionEpoch};
@@ -151,6 +151,14 @@ pub(crate) struct Gateway {
     pub(crate) facts: VecDeque<Fact>,
     /// When each host was heard by this process's clock.
     pub(crate) heard: BTreeMap<HostId, (SessionEpoch, u64)>,
+    /// What it keeps of the numbers of hints.
+    pub(crate) numbers: HintNumbers,
+    /// When sessions are compared next, and when the last compare ended.
+    pub(crate) compare_at: Option<u64>,
+    pub(crate) compared_at: Option<u64>,
+    /// Whether one is under way, and whether hints raised a doubt meanwhile.
+    pub(crate) is_comparing: bool,
+    pub(crate) is_in_doubt: bool,
     /// The batch that is being written, again and again until it is.
     pub(crate) writing: Option<Arc<Vec<Fact>>>,
     pub(crate) retry_ms: u64,
@@ -174,6 +182,11 @@ impl Gateway {
             held: BTreeMap::new(),
             facts: VecDeque::new(),
             heard: BTreeMap::new(),
+            numbers: HintNumbers::new(),
+            compare_at: None,
+            compared_at: None,
+            is_comparing: false,
+            is_in_doubt: false,
             writing: None,
             retry_ms: 0,
             is_record_planned: false,
@@ -252,6 +265,8 @@ pub(crate) struct Renderer {
     pub(crate) stand_at: Option<u64>,
     pub(crate) keep_at: Option<u64>,
     pub(crate) render_at: Option<u64>,
+    /// When a commit that failed is tried again, before anything newer is read.
+    pub(crate) commit_again_at: Option<u64>,
     pub(crate) relay_at: Option<u64>,
     pub(crate) is_rendering: bool,
     pub(crate) is_woken: bool,
@@ -278,6 +293,7 @@ impl Renderer {
             stand_at: None,
             keep_at: None,
             render_at: None,
+            commit_again_at: None,
             relay_at: None,
             is_rendering: false,
             is_woken: false,

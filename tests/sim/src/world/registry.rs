@@ -116,6 +116,9 @@ impl World {
     /// A hint arrives.
     pub(crate) fn hear(&mut self, gateway: usize, life: u32, hint: &Arc<HostHint>) {
         if self.is_gateway(gateway, life) {
+            if self.gateways[gateway].numbers.are_in_doubt_before(hint) {
+                self.doubt_hints(gateway);
+            }
             let of = hint.of.and_then(|of| usize::try_from(of).ok()).unwrap_or(hint.states.len());
             self.hear_states(gateway, &hint.states, of);
         }
@@ -129,7 +132,7 @@ impl World {
     }
 
     /// What the authority holds of hosts: newer versions are to be built, a newer session ends the one that is here.
-    pub(crate) fn handle_newest(&mut self, gateway: usize, newest: &[Newest]) {
+    pub(super) fn handle_newest(&mut self, gateway: usize, newest: &[Newest]) {
         let mut states = Vec::new();
         for host in newest {
             let Some((epoch, conn)) = self.gateways[gateway].held.get(&host.host).copied() else { continue };

@@ -26,6 +26,8 @@ use crate::violation::Invariant;
 const BACKSTOP_MS: u64 = 30_000;
 /// The wait after a failure that may pass (`RETRY`).
 const RETRY_MS: u64 = 1_000;
+/// The number of the first hint of a render under a lease (`FIRST_OF_RENDERS`).
+const FIRST_OF_RENDERS: u64 = 2;
 
 impl World {
     pub(crate) fn start_renderer(&mut self, renderer: usize) {
@@ -107,7 +109,8 @@ impl World {
             (Ask::Load { .. }, Told::Loaded(loaded)) => self.handle_loaded(renderer, *loaded),
             (Ask::Changes { .. }, Told::Changes(until, edits)) => self.handle_changes(renderer, until, edits),
             (Ask::Store { .. }, Told::Stored) => self.handle_stored(renderer),
-            (Ask::Changes { .. } | Ask::Store { .. }, _) => self.render_again(renderer, RETRY_MS),
+            (Ask::Changes { .. }, _) => self.render_again(renderer, RETRY_MS),
+            (Ask::Store { .. }, _) => self.commit_again(renderer, RETRY_MS),
             (Ask::Number { .. }, Told::Numbered { horizon }) => self.handle_numbered(renderer, horizon),
             (Ask::Number { .. }, _) => self.relay_again(renderer, RETRY_MS),
             (_, _) => {}
@@ -122,6 +125,9 @@ impl World {
         let tenure = Some(Tenure::new(asked, LEASE_TTL_MS));
         *at = Renderer { life, turn, is_up: true, paused_until, term: Some(term), tenure, ..Renderer::down() };
         self.tally.terms += 1;
+        // Another leads: whoever led before may have stored what it never told.
+        self.publish_hint(HostHint { lease_term: term, n: 1, of: Some(0), states: Vec::new() });
+        self.renderers[renderer].hints = FIRST_OF_RENDERS;
         self.plan_keeping(renderer);
         self.submit(Some(Process::Renderer(renderer)), Ask::Load { turn });
         self.plan_relay(renderer, self.now);
@@ -171,6 +177,7 @@ impl World {
         at.turn += 1;
         at.fleet = None;
         at.planned = None;
+        at.commit_again_at = None;
         if let Some(term) = at.term.take() {
             self.submit(Some(Process::Renderer(renderer)), Ask::Release { term });
         }
@@ -200,6 +207,10 @@ impl World {
         }
         let now = self.now;
         let at = &mut self.renderers[renderer];
+        if at.commit_again_at.is_some_and(|planned| planned <= now) {
+            at.commit_again_at = None;
+            return self.commit_due(renderer);
+        }
         if at.render_at.is_none_or(|planned| planned > now) {
             return;
         }
@@ -220,6 +231,17 @@ impl World {
         at.is_rendering = false;
         at.planned = None;
         self.plan_render(renderer, self.now + wait_ms);
+    }
+
+    /// Plans the same once more and commits it: whether it was committed is not known, and the fence tells. Nothing newer is read before, or what may be
+    /// stored already would be forgotten.
+    fn commit_again(&mut self, renderer: usize, wait_ms: u64) {
+        let when = self.now + wait_ms;
+        let at = &mut self.renderers[renderer];
+        at.planned = None;
+        at.commit_again_at = Some(when);
+        let turn = at.turn;
+        self.queue.put(when, Action::Render { renderer, turn });
     }
 
     fn handle_changes(&mut self, renderer: usize, until: Revision, edits: Vec<Edit>) {

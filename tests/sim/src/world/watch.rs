@@ -40,7 +40,9 @@ impl World {
         let Some(side) = self.gateway_side(conn) else { return };
         side.tips[place(component)] = Some(stamp);
         side.sent.insert(update_seq, Sent { component, stamp, bytes });
+        self.conns[conn].updates += 1;
         if cause == Cause::Recovery {
+            let Some(side) = self.gateway_side(conn) else { return };
             let tries = side.recoveries.entry((component, stamp.version)).or_default();
             *tries += 1;
             let (tries, allowed) = (*tries, 1 + side.resends);

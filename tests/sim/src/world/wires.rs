@@ -78,6 +78,7 @@ impl World {
             gateway,
             to_agent: Pipe::new(),
             to_gateway: Pipe::new(),
+            updates: 0,
             gateway_side: Some(Box::new(side)),
             agent_side: None,
         });

@@ -8,6 +8,8 @@ use super::watch::Watch;
 
 /// The statement of a compare.
 const COMPARE: &str = "SELECT s.host_id, s.session_epoch, l.component, l.version";
+/// Counts doubts about hints.
+const HOLES: &str = "holdfast_gateway_hint_holes_total";
 const RENDERS: u32 = 100;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -74,7 +76,15 @@ async fn c10_what_was_rendered_while_the_listener_was_away_comes_as_one_delta_an
     let agents: Vec<Live> =
         (0..).zip(&hosts).map(|(n, who)| Live::start(who, &[gateway.address], Manner::default(), n)).collect();
     stage.render(&hosts, 4).await;
-    stage.hint(&hosts).await;
+    // Again and again, until the gateway listens.
+    tokio::time::timeout(Duration::from_secs(20), async {
+        while gateway.metric(HOLES).await < 1.0 {
+            stage.hint(&hosts).await;
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    })
+    .await
+    .expect("the gateway hears a first hint");
     for agent in &agents {
         agent
             .until("has the first change", |lived| {
@@ -95,7 +105,7 @@ async fn c10_what_was_rendered_while_the_listener_was_away_comes_as_one_delta_an
             })
             .await;
     }
-    assert_eq!(gateway.metric("holdfast_gateway_hint_holes_total").await, 2.0, "the first that was heard, and the hole");
+    assert_eq!(gateway.metric(HOLES).await, 2.0, "the first that was heard, and the hole");
 
     // C10: nobody listens while three are rendered, and the stream of hints is gone with its server.
     let watch = Watch::start(&stage.api);
