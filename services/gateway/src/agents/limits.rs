@@ -94,6 +94,8 @@ pub const SYNC_BYTES_PER_SECOND_MIN: u64 = 4 * 1024;
 pub const SYNC_TAIL_BYTES_MAX: usize = 4 * 1024 * 1024 + 512 * 1024;
 /// What is read, and thrown away, of a request that is too large, so that its sender hears the answer: four of the largest.
 pub const SYNC_WASTE_BYTES_MAX: usize = 2 * 1024 * 1024;
+/// How often it is recorded in a session of polls that the same state was sent: once, once more after a failure, and some answers that were lost.
+pub const SENDINGS_RECORDED_MAX: usize = 8;
 /// Sessions of polls that a host may begin at once; then one per [`OPENING_PAUSE`]. The shipped agent begins none by a poll: it dials first.
 pub const OPENINGS_BURST: u32 = 5;
 /// See [`OPENINGS_BURST`].

@@ -23,7 +23,7 @@ use holdfast_wire::limits::UPDATES_IN_FLIGHT_MAX;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-use super::limits::{POLL_SILENCE, POLL_SWEEP, SYNC_BYTES_PER_SECOND_MIN, SYNC_TAIL_BYTES_MAX};
+use super::limits::{POLL_SILENCE, POLL_SWEEP, SENDINGS_RECORDED_MAX, SYNC_BYTES_PER_SECOND_MIN, SYNC_TAIL_BYTES_MAX};
 use super::recorder::{NoRoom, Recorder};
 
 /// All of them.
@@ -60,6 +60,8 @@ struct State {
     /// The addresses that were recorded last.
     addresses: Option<Vec<IpAddr>>,
     faults_seen: usize,
+    /// What was sent whole of each component, and how often.
+    sent: BTreeMap<Component, (Stamp, usize)>,
     turn: u64,
     waits: bool,
     heard_at: Instant,
@@ -119,6 +121,7 @@ impl Polls {
             asked_last: 0,
             addresses: None,
             faults_seen: 0,
+            sent: BTreeMap::new(),
             turn: 0,
             waits: false,
             heard_at: Instant::now(),
@@ -234,6 +237,9 @@ impl Polls {
             state.asked_last += 1;
             let number = state.asked_last;
             state.asked.insert(number, directive.kind);
+            if directive.kind == DirectiveKind::ResendSnapshot {
+                state.sent.clear();
+            }
             drop(state);
             poll.look();
         }
@@ -407,6 +413,17 @@ impl Poll {
     /// These addresses are recorded.
     pub(super) fn has_moved(&self, addresses: Vec<IpAddr>) {
         self.state().addresses = Some(addresses);
+    }
+
+    /// Something is sent whole; whether that is to be recorded: not, if the host has it sent over and over by itself.
+    pub(super) fn is_sending_recorded(&self, component: Component, stamp: Stamp) -> bool {
+        let mut state = self.state();
+        let sent = state.sent.entry(component).or_insert((stamp, 0));
+        if sent.0 != stamp {
+            *sent = (stamp, 0);
+        }
+        sent.1 = sent.1.saturating_add(1);
+        sent.1 <= SENDINGS_RECORDED_MAX
     }
 
     /// Another fault; whether there are more now than a session survives.

@@ -451,7 +451,9 @@ fn state_of(
     if is_held {
         return Ok((state, None));
     }
-    record(at, poll, Seen::SnapshotSent { component, stamp, update_seq })?;
+    if poll.is_sending_recorded(component, stamp) {
+        record(at, poll, Seen::SnapshotSent { component, stamp, update_seq })?;
+    }
     Ok((state, Some(Arc::clone(body))))
 }
 

@@ -10,7 +10,7 @@ use holdfast_wire::message::Delivery;
 use holdfast_wire::sync::{SYNC_OUTCOMES_MAX, SYNC_PATH, SyncInventory, SyncOutcome, SyncRequest};
 
 use super::super::limits::{
-    OPENING_PAUSE, OPENINGS_BURST, POLL_SILENCE, SYNC_BYTES_PER_SECOND_MIN, SYNC_TAIL_BYTES_MAX,
+    OPENING_PAUSE, OPENINGS_BURST, POLL_SILENCE, SENDINGS_RECORDED_MAX, SYNC_BYTES_PER_SECOND_MIN, SYNC_TAIL_BYTES_MAX,
 };
 use super::super::polls::Polls;
 use super::super::recorder::Recorder;
@@ -114,6 +114,24 @@ async fn addresses_that_come_with_every_poll_are_recorded_when_they_are_others()
     poller.ask(&SyncRequest { outcomes: vec![lie], ..poller.request(0) }).await.unwrap();
     let facts = estate.facts_until(|facts| count(facts, |seen| matches!(seen, Seen::Fault { .. })) == 1).await;
     assert_eq!(count(&facts, |seen| matches!(seen, Seen::Addresses(_))), 3);
+}
+
+#[tokio::test]
+async fn a_host_that_has_the_same_state_sent_over_and_over_gets_it_and_writes_no_event_each_time() {
+    let estate = estate_of(Delivery::Poll).await;
+    let mut poller = Poller::new(&estate, estate.enrol(1));
+    for _ in 0..2 * SENDINGS_RECORDED_MAX {
+        poller.seen.clear();
+        assert_eq!(bodies(&poller.poll(0).await), 4);
+    }
+    // For an operator it is recorded once more, and so is what is new; what is behind them is recorded after them.
+    assert!(estate.door.direct(Directive { kind: DirectiveKind::ResendSnapshot, host: poller.host.id }));
+    assert_eq!(bodies(&poller.poll(30_000).await), 4);
+    estate.memory.publish(poller.host.id, &mk_body(0..3));
+    assert_eq!(bodies(&poller.poll(30_000).await), 1);
+    poller.ask(&SyncRequest { outcomes: vec![mk_lie()], ..poller.request(0) }).await.unwrap();
+    let facts = estate.facts_until(|facts| count(facts, |seen| matches!(seen, Seen::Fault { .. })) == 1).await;
+    assert_eq!(count(&facts, |seen| matches!(seen, Seen::SnapshotSent { .. })), 4 * SENDINGS_RECORDED_MAX + 4 + 1);
 }
 
 #[tokio::test]
