@@ -43,6 +43,7 @@ long_test_packages() {
         docker) printf '%s\n' "${DOCKER_PACKAGES[@]}" ;;
         compose) printf '%s\n' "${COMPOSE_PACKAGES[@]}" ;;
         firewalls) printf '%s\n' firewalld ufw dbus-daemon ;;
+        faults) printf '%s\n' strace ;;
     esac
 }
 

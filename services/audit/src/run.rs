@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_bus::{Bus, BusConfig, BusError};
-use holdfast_identity::tls::{ServerTls, mutual, mutual_door};
+use holdfast_identity::tls::{ServerTls, mutual_door, mutual_of};
 use holdfast_identity::{CertificateName, Credential, SigningKey, TrustRoots, credential, name, signing, tls};
 use holdfast_runtime::config::Loaded;
 use holdfast_runtime::health::Check;
@@ -124,6 +124,7 @@ pub async fn run(loaded: Loaded<AuditConfig>) -> Result<(), Error> {
     shutdown::watch_signals(&tasks)?;
     let metrics = metrics::Metrics::install(BUILD, &tasks)?;
     let readiness = Readiness::new(tasks.shutdown().clone());
+    let started = readiness.starting();
     let shown = admin::Shown { build: BUILD, health: readiness.clone(), metrics };
     admin::Admin::bind(config.admin_listen, shown).await?.serve(&tasks);
 
@@ -132,7 +133,7 @@ pub async fn run(loaded: Loaded<AuditConfig>) -> Result<(), Error> {
         url: config.nats_url.clone(),
         name: "holdfast-audit".to_owned(),
         user: "holdfast_audit".to_owned(),
-        tls: Some(mutual(&identity.client, &identity.roots)?),
+        tls: Some(mutual_of(&identity.client, &config.identity, "holdfast_audit", &identity.roots)?),
     })
     .await?;
     let (keeper, health) =
@@ -156,6 +157,7 @@ pub async fn run(loaded: Loaded<AuditConfig>) -> Result<(), Error> {
         serve_https(listener, tls, router(door), DoorLimits::default(), token).await;
         Ok::<_, KeeperError>(())
     });
+    started.ok();
     tasks.finish(GRACE).await?;
     Ok(())
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use holdfast_bus::{Bus, BusConfig, BusError, HintListener, Wake};
 use holdfast_events::Hint;
-use holdfast_identity::tls::{self, ServerTls, agents_door, mutual};
+use holdfast_identity::tls::{self, ServerTls, agents_door, mutual_of};
 use holdfast_identity::{CertificateName, Credential, TrustRoots, VerifyingKey, credential, files, name};
 use holdfast_model::ids::{AuthorityId, GatewayId};
 use holdfast_runtime::config::{Loaded, Secret};
@@ -186,7 +186,7 @@ async fn start_agents(config: &GatewayConfig, gateway: GatewayId, process: &Proc
     watch_store(&store, "agents-database", process);
     check_authority(&store, identity.authority).await?;
 
-    let tls = Some(mutual(&identity.client, &identity.roots)?);
+    let tls = Some(mutual_of(&identity.client, folder, AGENTS_ROLE, &identity.roots)?);
     let bus = Bus::connect(BusConfig { url: config.nats_url.clone(), name, user: AGENTS_ROLE.to_owned(), tls }).await?;
     let (rings, ringing) = bell(bus.clone());
     background(&process.tasks, "bell", ringing);

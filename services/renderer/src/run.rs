@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use holdfast_bus::{Bus, BusConfig, BusError, HintListener, Wake};
 use holdfast_events::Hint;
-use holdfast_identity::tls::{self, mutual};
+use holdfast_identity::tls::{self, mutual_of};
 use holdfast_identity::{Ca, Credential, SigningKey, TrustRoots, ca, credential, signing};
 use holdfast_model::ids::AuthorityId;
 use holdfast_runtime::config::Loaded;
@@ -148,10 +148,9 @@ async fn means(config: &RendererConfig, admin: SocketAddr) -> Result<Means, Erro
     let url = config.nats_url.clone().ok_or(Error::NoNats)?;
     let connect = async |user: &str| {
         let client = Credential::load_named(identity, user).map_err(credential)?;
+        let tls = Some(mutual_of(&client, identity, user, &roots)?);
         let (name, user) = (user.replace('_', "-"), user.to_owned());
-        Ok::<_, Error>(
-            Bus::connect(BusConfig { url: url.clone(), name, user, tls: Some(mutual(&client, &roots)?) }).await?,
-        )
+        Ok::<_, Error>(Bus::connect(BusConfig { url: url.clone(), name, user, tls }).await?)
     };
     Ok(Means {
         store: Store::connect_lazily(&StoreConfig::from_url(config.database_url.reveal(), "holdfast-renderer")?),

@@ -88,6 +88,14 @@ impl Health {
         Check { name, inner: Arc::clone(&self.inner) }
     }
 
+    /// Adds the check `started`, which is not well until it is said to be: what registers its checks later is waited for.
+    #[must_use]
+    pub fn starting(&self) -> Check {
+        let check = self.register("started", None);
+        check.fail("not every part of the process has said yet what it needs");
+        check
+    }
+
     /// The state of everything, now.
     #[must_use]
     pub fn report(&self) -> Report {
@@ -159,6 +167,19 @@ mod tests {
         check.fail("refused");
         assert_eq!(only(&health).reason.as_deref(), Some("refused"));
         check.ok();
+        assert!(health.report().ready);
+    }
+
+    #[tokio::test]
+    async fn a_process_is_not_ready_before_its_last_part_has_registered_although_every_check_is_well() {
+        let health = Health::new(Shutdown::new());
+        let started = health.starting();
+        health.register("x", None).ok();
+        assert!(!health.report().ready);
+        let late = health.register("a door", None);
+        started.ok();
+        assert!(!health.report().ready, "the door has not reported");
+        late.ok();
         assert!(health.report().ready);
     }
 

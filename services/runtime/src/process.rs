@@ -1,6 +1,7 @@
 //! The beginning and the end that every service and the agent share.
 //!
 //! - Logs first, so that everything after is told; then signals, metrics and the admin listener; then the service's own tasks.
+//! - It is not ready before its last part has said what it needs: until [`Process::finish`] is called, the check `started` is not well.
 //! - The end is always the same: asked, drained within a grace, or out of order with the task that caused it.
 //!
 //! What a process does between the two is its own.
@@ -8,7 +9,7 @@
 use crate::Build;
 use crate::admin::{self, Admin, Shown};
 use crate::exit::{Exit, Fatal};
-use crate::health::Health;
+use crate::health::{Check, Health};
 use crate::log::{self, LogFormat};
 use crate::metrics::{self, Metrics};
 use crate::shutdown::{self, Shutdown};
@@ -64,6 +65,7 @@ pub struct Process {
     pub health: Health,
     /// Where its admin listener is, if it has one (port 0 is resolved).
     pub admin: Option<SocketAddr>,
+    started: Check,
 }
 
 impl Process {
@@ -82,6 +84,7 @@ impl Process {
         shutdown::watch_signals(&tasks)?;
         let metrics = Metrics::install(build, &tasks)?;
         let health = Health::new(tasks.shutdown().clone());
+        let started = health.starting();
         let admin = match admin_listen {
             Some(address) => {
                 let admin = Admin::bind(address, Shown { build, health: health.clone(), metrics }).await?;
@@ -92,14 +95,15 @@ impl Process {
             None => None,
         };
         tracing::info!(admin = admin.map(tracing::field::display), "started");
-        Ok(Self { tasks, health, admin })
+        Ok(Self { tasks, health, admin, started })
     }
 
-    /// Waits for the end and drains.
+    /// Everything is started: the process may be ready from now on. Waits for the end and drains.
     ///
     /// # Errors
     /// [`tasks::Error`]: the task that ended the process, or those that did not drain in time.
     pub async fn finish(self, grace: Duration) -> Result<(), tasks::Error> {
+        self.started.ok();
         self.tasks.finish(grace).await?;
         tracing::info!("ended in order");
         Ok(())

@@ -5,6 +5,9 @@ use std::time::Duration;
 use holdfast_events::{ContentError, EventError};
 use holdfast_model::intent::ObjectKey;
 use holdfast_model::numbers::LeaseTerm;
+use sqlx::postgres::{PgDatabaseError, PgSeverity};
+
+use crate::server::WrongServer;
 
 /// Whether and when to ask again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,6 +32,9 @@ pub enum Error {
         #[source]
         source: sqlx::Error,
     },
+    /// The server that answers is not the one to be asked; nothing was changed.
+    #[error("the database is not asked")]
+    WrongServer(#[source] WrongServer),
     /// Another transaction was in the way; nothing was changed.
     #[error("another transaction was in the way ({what})")]
     Contended {
@@ -145,6 +151,7 @@ impl Error {
             Self::Unavailable { .. } | Self::Contended { .. } | Self::Exhausted { .. } | Self::TimedOut { .. } => {
                 "database-unavailable"
             }
+            Self::WrongServer(wrong) => wrong.rule(),
             Self::OutcomeUnknown { .. } => "outcome-unknown",
             Self::Fenced { .. } => "lease-lost",
             Self::ForeignAuthority { .. } => "authority-foreign",
@@ -170,7 +177,9 @@ impl Error {
     pub const fn retry(&self) -> Retry {
         match self {
             Self::Contended { .. } => Retry::Now,
-            Self::Unavailable { .. } | Self::TimedOut { .. } => Retry::After(Duration::from_secs(1)),
+            Self::Unavailable { .. } | Self::WrongServer(_) | Self::TimedOut { .. } => {
+                Retry::After(Duration::from_secs(1))
+            }
             Self::Exhausted { .. } => Retry::After(Duration::from_secs(5)),
             Self::OutcomeUnknown { .. }
             | Self::Fenced { .. }
@@ -202,7 +211,8 @@ impl Error {
                     *what = tried;
                 }
             }
-            Self::Fenced { .. }
+            Self::WrongServer(_)
+            | Self::Fenced { .. }
             | Self::VersionGap(_)
             | Self::NamedTwice(_)
             | Self::Value { .. }
@@ -234,10 +244,13 @@ const OUTDATED_PLAN: &str = "0A000";
 /// Whether the connection itself is gone, rather than a statement refused on it.
 pub(crate) fn is_connection_loss(error: &sqlx::Error) -> bool {
     if let sqlx::Error::Database(database) = error {
-        return database.code().is_some_and(|code| {
-            // 57P0x: the server ends the session; 25P03: idle in a transaction; 08: connection exceptions.
-            code.starts_with("57P") || code.starts_with("08") || code == "25P03"
-        });
+        // Of these severities the server process itself ends: what it was at is settled by the server's recovery, and not by its words.
+        let severity = database.try_downcast_ref::<PgDatabaseError>().map(PgDatabaseError::severity);
+        return matches!(severity, Some(PgSeverity::Panic | PgSeverity::Fatal))
+            || database.code().is_some_and(|code| {
+                // 57P0x: the server ends the session; 25P03: idle in a transaction; 08: connection exceptions.
+                code.starts_with("57P") || code.starts_with("08") || code == "25P03"
+            });
     }
     matches!(
         error,

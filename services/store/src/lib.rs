@@ -23,6 +23,7 @@ pub mod pulse;
 pub mod rebuild;
 pub mod render;
 pub mod request;
+pub mod server;
 pub mod session;
 pub mod status;
 #[cfg(feature = "testing")]
@@ -33,3 +34,4 @@ mod value;
 pub use config::{ConfigError, StoreConfig, Tls};
 pub use error::{Error, Retry};
 pub use pool::{STATEMENT_TIMEOUT, Store};
+pub use server::WrongServer;

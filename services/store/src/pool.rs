@@ -4,6 +4,7 @@
 //!   and a statement cut in the middle leaves its connection in an unknown state.
 //! - A connection that failed in any other way than a refused statement is closed, never returned. So is one that did not answer in time:
 //!   the driver does not notice a peer that went silent.
+//! - A new connection is let in only if the server is the one to be asked ([`crate::server`]).
 //! - No ping before use: the first statement finds a dead connection, which is then replaced; nothing has happened by then.
 
 use std::pin::Pin;
@@ -18,6 +19,7 @@ use tokio::time::timeout;
 
 use crate::config::StoreConfig;
 use crate::error::{Error, Retry, is_connection_loss, is_outdated};
+use crate::server::Servers;
 
 /// The longest that the server works on one statement.
 pub const STATEMENT_TIMEOUT: Duration = Duration::from_secs(15);
@@ -90,10 +92,16 @@ struct Inner {
     connections_max: u32,
     pool: RwLock<PgPool>,
     pool_timeouts: AtomicU32,
+    servers: Arc<Servers>,
 }
 
-fn new_pool(options: &PgConnectOptions, connections_max: u32) -> PgPool {
+fn new_pool(options: &PgConnectOptions, connections_max: u32, servers: &Arc<Servers>) -> PgPool {
+    let servers = Arc::clone(servers);
     PgPoolOptions::new()
+        .after_connect(move |connection, _| {
+            let servers = Arc::clone(&servers);
+            Box::pin(async move { servers.admit(connection).await })
+        })
         .max_connections(connections_max)
         .acquire_timeout(ACQUIRE_TIMEOUT)
         .idle_timeout(Duration::from_secs(600))
@@ -113,8 +121,10 @@ impl Store {
             ("idle_in_transaction_session_timeout", milliseconds(Duration::from_secs(10))),
             ("timezone", "UTC".to_owned()),
         ]);
-        let pool = RwLock::new(new_pool(&options, config.connections_max));
-        let inner = Inner { options, connections_max: config.connections_max, pool, pool_timeouts: AtomicU32::new(0) };
+        let servers = Arc::new(Servers::default());
+        let connections_max = config.connections_max;
+        let pool = RwLock::new(new_pool(&options, connections_max, &servers));
+        let inner = Inner { options, connections_max, pool, pool_timeouts: AtomicU32::new(0), servers };
         Self { inner: Arc::new(inner) }
     }
 
@@ -172,7 +182,13 @@ impl Inner {
 
     async fn acquire(&self) -> Result<Held, Error> {
         let pool = self.pool();
-        match pool.acquire().await {
+        // The pool itself would go on asking a server that is refused until the wait is over.
+        let acquired = tokio::select! {
+            biased;
+            wrong = self.servers.refused() => return Err(Error::WrongServer(wrong)),
+            acquired = pool.acquire() => acquired,
+        };
+        match acquired {
             Ok(connection) => {
                 self.pool_timeouts.store(0, Ordering::Relaxed);
                 Ok(Held(Some(connection)))
@@ -194,7 +210,7 @@ impl Inner {
         self.pool_timeouts.store(0, Ordering::Relaxed);
         tracing::warn!(in_a_row, "no database connection to be had; replacing the pool");
         *self.pool.write().unwrap_or_else(std::sync::PoisonError::into_inner) =
-            new_pool(&self.options, self.connections_max);
+            new_pool(&self.options, self.connections_max, &self.servers);
     }
 
     async fn repeat<T, F>(&self, what: &'static str, mode: Mode, work: &F) -> Result<T, Error>

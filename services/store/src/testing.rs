@@ -2,12 +2,16 @@
 //!
 //! - Postgres refuses to run as root: where the tests do, it runs as the user `postgres` of the machine.
 //! - It is told to stop when its starter dies, however it dies: no server is left behind.
+//! - It may have standbys in the same folder, one of which takes its address over ([`standby`]).
 //! - It is fast, not durable (`fsync` off); a test of durability starts its own.
+
+mod standby;
 
 use std::io::Read;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::time::{Duration, Instant};
 
@@ -32,12 +36,17 @@ const PROGRAM_FOLDERS: [&str; 4] =
 /// A running server with one migrated database.
 #[derive(Debug)]
 pub struct TestPostgres {
-    folder: TempDir,
+    folder: Arc<TempDir>,
+    /// Its data, in that folder.
+    data: String,
     programs: PathBuf,
     user: Option<(u32, u32)>,
     server: Option<std::thread::JoinHandle<()>>,
     settings: Vec<String>,
+    /// Where it listens.
     port: u16,
+    /// Where others are told to find it.
+    address: u16,
 }
 
 impl TestPostgres {
@@ -50,12 +59,14 @@ impl TestPostgres {
         let exists = |folder: &&str| Path::new(folder).join("initdb").exists();
         let programs = PROGRAM_FOLDERS.iter().copied().find(exists).expect("Postgres is installed").into();
         let folder = tempfile::Builder::new().prefix("holdfast-pg-").tempdir().expect("a temporary folder");
+        let folder = Arc::new(folder);
         let is_root = folder.path().metadata().expect("the folder").uid() == 0;
         let user = is_root.then(|| user_of("postgres"));
         if let Some((uid, gid)) = user {
             chown(folder.path(), Some(uid), Some(gid)).expect("root may give a folder away");
         }
-        let mut server = Self { folder, programs, user, server: None, settings: Vec::new(), port: 5432 };
+        let (data, port) = ("data".to_owned(), 5432);
+        let mut server = Self { folder, data, programs, user, server: None, settings: Vec::new(), port, address: port };
         let data = server.data();
         server.run("initdb", &["-D", &data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"]);
         server.start();
@@ -90,7 +101,7 @@ impl TestPostgres {
     pub fn config(&self, role: &str) -> StoreConfig {
         StoreConfig {
             host: self.socket(),
-            port: self.port,
+            port: self.address,
             database: DATABASE.to_owned(),
             user: role.to_owned(),
             password: None,
@@ -111,10 +122,24 @@ impl TestPostgres {
     /// # Panics
     /// If the statement fails.
     pub fn psql(&self, database: &str, sql: &str) -> String {
-        let socket = self.socket();
+        let (socket, port) = (self.socket(), self.port.to_string());
         self.run(
             "psql",
-            &["-h", &socket, "-U", "postgres", "-d", database, "-qAtX", "-v", "ON_ERROR_STOP=1", "-c", sql],
+            &[
+                "-h",
+                &socket,
+                "-p",
+                &port,
+                "-U",
+                "postgres",
+                "-d",
+                database,
+                "-qAtX",
+                "-v",
+                "ON_ERROR_STOP=1",
+                "-c",
+                sql,
+            ],
         )
     }
 
@@ -173,7 +198,7 @@ impl TestPostgres {
         for setting in &self.settings {
             command.args(["-c", setting]);
         }
-        let log = std::fs::File::create(self.folder.path().join("log")).expect("a log file");
+        let log = std::fs::File::create(self.log_file()).expect("a log file");
         command.current_dir(self.folder.path()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         let (started, is_started) = sync_channel(1);
         // The kernel tells a child of the death of the thread that started it, so that thread lives as long as the child.
@@ -221,7 +246,7 @@ impl TestPostgres {
             format!("ssl_cert_file={}", path("server.pem")),
             format!("ssl_key_file={}", path("server.key")),
         ];
-        self.port = port;
+        (self.port, self.address) = (port, port);
         self.start();
         port
     }
@@ -239,11 +264,15 @@ impl TestPostgres {
     /// What the server wrote.
     #[must_use]
     pub fn log(&self) -> String {
-        std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+        std::fs::read_to_string(self.log_file()).unwrap_or_default()
+    }
+
+    fn log_file(&self) -> PathBuf {
+        self.folder.path().join(format!("log-{}", self.data))
     }
 
     fn data(&self) -> String {
-        self.folder.path().join("data").to_string_lossy().into_owned()
+        self.folder.path().join(&self.data).to_string_lossy().into_owned()
     }
 
     fn socket(&self) -> String {

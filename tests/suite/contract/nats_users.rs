@@ -6,8 +6,8 @@ use std::time::Duration;
 use async_nats::jetstream;
 use holdfast_bus::{Bus, BusConfig, EVENTS_STREAM, EventLog, OutgoingEvent};
 use holdfast_events::{Directive, DirectiveKind};
-use holdfast_identity::tls::mutual;
-use holdfast_identity::{Credential, TrustRoots};
+use holdfast_identity::tls::{mutual, mutual_of};
+use holdfast_identity::{Ca, Credential, TrustRoots};
 use holdfast_model::ids::HostId;
 use holdfast_renderer::init::{
     AUDIT, GATEWAY_AGENTS, GATEWAY_OPERATORS, NATS_ADMIN, Names, RENDERER, RENDERER_EVENTS, init,
@@ -130,6 +130,48 @@ async fn a_directive_is_the_operators_doors_alone_whatever_others_have_the_serve
         }
         assert!(strange > 0, "{version:?}: answers of the server reach the subject, which is why they are told apart");
     }
+}
+
+/// The server takes nobody by the old certificates any more; what is put in their place is shown without a restart.
+#[tokio::test]
+async fn f15_a_certificate_that_is_put_in_the_place_of_one_that_counts_no_more_is_shown_at_the_next_connection() {
+    let folder = tempfile::tempdir().expect("a folder");
+    init(folder.path(), &Names::default(), OffsetDateTime::now_utc()).expect("is made");
+    let mut server = NatsServer::start_with(NatsVersion::Current, &folder.path().join("nats"));
+    let renderer = folder.path().join("renderer");
+    let credential = Credential::load_named(&renderer, RENDERER).expect("init made it");
+    let roots = TrustRoots::load(&renderer.join("ca.pem")).expect("init made it");
+    let config = BusConfig {
+        url: url(&server),
+        name: RENDERER.to_owned(),
+        user: RENDERER.to_owned(),
+        tls: Some(mutual_of(&credential, &renderer, RENDERER, &roots).expect("they fit")),
+    };
+    let bus = Bus::connect(config).await.expect("the address is good");
+    let mut link = bus.link();
+    timeout(DEADLINE, link.wait_for(|link| link.up)).await.expect("in time").expect("the bus lives");
+    bus.ensure_hints().await.expect("it is made");
+
+    // Clients are of another CA from now on; the server's own certificate stays.
+    let old = Ca::load(&renderer).expect("init made it");
+    let other = Ca::create(old.authority(), OffsetDateTime::now_utc()).expect("a CA");
+    server.kill();
+    std::fs::write(folder.path().join("nats/ca.pem"), other.certificate_pem()).expect("the folder is ours");
+    server.resume();
+    timeout(DEADLINE, link.wait_for(|link| !link.up)).await.expect("in time").expect("the bus lives");
+    assert!(
+        timeout(Duration::from_secs(2), link.wait_for(|link| link.up)).await.is_err(),
+        "the old one counts no more"
+    );
+    // Half of it, and noise: the old one is shown on, and no try is the last.
+    let (chain, key) = (renderer.join(format!("{RENDERER}.pem")), renderer.join(format!("{RENDERER}.key.pem")));
+    std::fs::write(&chain, "noise").expect("the folder is ours");
+    assert!(timeout(Duration::from_secs(1), link.wait_for(|link| link.up)).await.is_err());
+    std::fs::remove_file(&key).expect("the folder is ours");
+    let new = other.issue_client(RENDERER, OffsetDateTime::now_utc()).expect("a certificate");
+    new.save(&renderer, RENDERER).expect("the folder is ours");
+    timeout(DEADLINE, link.wait_for(|link| link.up)).await.expect("in time").expect("the bus lives");
+    bus.ensure_hints().await.expect("the user may do what it may");
 }
 
 fn tls(folder: &Path, user: &str) -> ClientConfig {

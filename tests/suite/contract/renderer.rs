@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use async_nats::jetstream;
 use async_nats::jetstream::message::PublishMessage;
+use futures_util::TryStreamExt as _;
 use holdfast_audit::keeper::{Health, Keeper};
 use holdfast_audit::log::lines;
 use holdfast_bus::{Bus, BusConfig, BusError, EVENTS_STREAM, HINTS_STREAM, HintListener, Wake};
@@ -192,6 +193,86 @@ async fn a_server_that_stores_no_event_is_named_in_its_own_words_and_events_wait
     assert_eq!(words(), None, "and no longer");
     let proven = plane.stop().await;
     assert_eq!(proven.faults, []);
+}
+
+/// The log has what the stream lost, and the stream is written again: by itself where its end is missing, once a person deleted it where something else is.
+#[tokio::test]
+async fn f07_an_event_stream_whose_file_is_flipped_or_cut_is_whole_again_or_named_and_the_log_misses_nothing() {
+    for server in NatsVersion::ALL {
+        let mut plane = Plane::start(server).await;
+        let db = plane.enrol("db-1", "10.1.0.1", "db").await;
+        plane.audited().await;
+        plane.relayed(&plane.raw().await).await;
+        for (nth, damage) in (1..).zip([Damage::Flip, Damage::CutHalf, Damage::CutAll]) {
+            plane.nats.kill();
+            damage.apply_to(&plane.nats.blocks_of(EVENTS_STREAM));
+            plane.nats.resume();
+            plane.apply(vec![mk_policy("isolate-db", if nth % 2 == 0 { "web" } else { "db" })]).await;
+            plane.means.wakes.all();
+            plane.rendered(&[db], |states| version(states, db) == nth + 1).await;
+            let raw = plane.raw().await;
+            if timeout(DEADLINE / 4, plane.is_relayed(&raw)).await.is_err() {
+                let (wakes, checked) = (&plane.means.wakes, plane.means.events.check_events().await);
+                let named = wakes.refused.lock().expect("whole").is_some() || wakes.foreign.load(Ordering::Relaxed);
+                assert!(named || checked.is_err(), "{server:?}, {damage:?}: it lacks events and is not named");
+                raw.delete_stream(EVENTS_STREAM).await.expect("it is there");
+                wakes.streams.notify_one();
+                plane.relayed(&raw).await;
+            }
+            plane.audited().await;
+        }
+        let proven = plane.stop().await;
+        assert_eq!(proven.faults, [], "{server:?}");
+    }
+}
+
+/// Nothing that this plane reads by outlives its consumers on purpose: another one begins where the reader is.
+#[tokio::test]
+async fn f09_consumers_that_another_hand_deletes_are_made_again_and_nothing_is_missed() {
+    let mut plane = Plane::start(NatsVersion::Current).await;
+    let db = plane.enrol("db-1", "10.1.0.1", "db").await;
+    plane.audited().await;
+    plane.listened().await;
+    let raw = plane.raw().await;
+    for (nth, role) in (2..).zip(["db", "web", "db"]) {
+        for stream in [EVENTS_STREAM, HINTS_STREAM] {
+            let stream = raw.get_stream(stream).await.expect("it is there");
+            let names: Vec<String> = stream.consumer_names().try_collect().await.expect("it says");
+            assert!(!names.is_empty(), "somebody reads it");
+            for name in names {
+                stream.delete_consumer(&name).await.expect("they may");
+            }
+        }
+        plane.apply(vec![mk_policy("isolate-db", role)]).await;
+        plane.means.wakes.all();
+        plane.rendered(&[db], |states| version(states, db) == nth).await;
+        plane.audited().await;
+        plane.listened().await;
+    }
+    let proven = plane.stop().await;
+    assert_eq!(proven.faults, []);
+}
+
+/// What happens to a file of a stream while its server is away.
+#[derive(Clone, Copy, Debug)]
+enum Damage {
+    Flip,
+    CutHalf,
+    CutAll,
+}
+
+impl Damage {
+    fn apply_to(self, blocks: &[std::path::PathBuf]) {
+        let block = blocks.first().expect("the stream has a file");
+        let mut bytes = std::fs::read(block).expect("the folder is ours");
+        let middle = bytes.len() / 2;
+        match self {
+            Self::Flip => bytes[middle] ^= 1,
+            Self::CutHalf => bytes.truncate(middle),
+            Self::CutAll => bytes.clear(),
+        }
+        std::fs::write(block, bytes).expect("the folder is ours");
+    }
 }
 
 #[tokio::test]
@@ -553,14 +634,15 @@ impl Plane {
 
     /// Waits until the event stream has every event that has a number.
     async fn relayed(&self, raw: &jetstream::Context) {
+        timeout(DEADLINE, self.is_relayed(raw)).await.expect("the stream has every event again");
+    }
+
+    async fn is_relayed(&self, raw: &jetstream::Context) {
         let numbered: u64 = self.postgres.sql("SELECT count(*) FROM event_order").trim().parse().expect("a count");
         let held = async || raw.get_stream(EVENTS_STREAM).await.map_or(0, |stream| stream.cached_info().state.messages);
-        let whole = async {
-            while held().await < numbered {
-                look_again().await
-            }
-        };
-        timeout(DEADLINE, whole).await.expect("the stream has every event again");
+        while held().await < numbered {
+            look_again().await
+        }
     }
 
     /// Waits until the audit log has as many entries as the database has events, each with its number.

@@ -71,6 +71,20 @@ impl NatsServer {
         format!("nats://127.0.0.1:{}", self.port)
     }
 
+    /// The files with the messages of a stream, oldest first.
+    ///
+    /// # Panics
+    /// When there are none.
+    #[must_use]
+    pub fn blocks_of(&self, stream: &str) -> Vec<PathBuf> {
+        let folder = self.folder.path().join("store/jetstream/$G/streams").join(stream).join("msgs");
+        let entries = std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+        let mut blocks: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+        blocks.retain(|path| path.extension().is_some_and(|extension| extension == "blk"));
+        blocks.sort();
+        blocks
+    }
+
     /// Kills it, as a power cut would end the process.
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {

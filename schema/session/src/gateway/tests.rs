@@ -441,6 +441,29 @@ fn h13_outcomes_count_only_for_updates_of_this_session_exactly_once() {
 }
 
 #[test]
+fn c33_an_outcome_that_never_comes_holds_nothing_back_and_nothing_is_sent_again_for_it() {
+    let mut door = Door::synced(13);
+    door.push_delta(14);
+    // Nobody waits for it: the next one is written at once, relative to what was written and not to what was answered.
+    door.push_delta(15);
+    door.outcome(POLICY, 6, 15, OutcomeKind::Applied);
+    door.push_delta(16);
+    for minute in 1..=10 {
+        for half in 0..4 {
+            door.wait(Duration::from_secs(15));
+            door.say(Message::Liveness(Liveness { counter: 4 * minute + half }));
+        }
+        door.session.handle_compare(POLICY, mk_version(16));
+        assert_eq!(door.wants(), [], "after {minute} minutes");
+        let written = door.written();
+        assert!(written.iter().all(|message| matches!(message, Message::Liveness(_))), "{written:?}");
+    }
+    assert!(door.session.is_open());
+    // Late is not lost.
+    door.outcome(POLICY, 5, 14, OutcomeKind::Applied);
+}
+
+#[test]
 fn a_peer_that_only_makes_faults_is_ended() {
     let mut door = Door::open();
     for _ in 0..FAULTS_MAX {

@@ -2,8 +2,8 @@
 //!
 //! - The first fact after quiet goes at once; then writes begin 3 ms apart at least, and all that came between goes in one transaction.
 //! - Nothing is dropped while the database is away: facts wait, in memory that the sessions' own limits bound, and are tried again.
-//!   Presence alone coalesces: the latest word per host.
-//! - Nothing is written without the process's lease: another may have declared this one dead.
+//!   Presence alone coalesces: the latest word per host, and one that was not written at once is none: the host is heard again.
+//! - Nothing is written without the process's lease, each try anew: another may have declared this one dead meanwhile.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -125,7 +125,9 @@ impl Recorder {
             }
             written_at = Instant::now();
             let batch = self.waiting().take();
-            write(&store, batch, &registry, &bell).await;
+            if !write(&store, batch, &registry, &bell, &mut lease).await {
+                return;
+            }
         }
     }
 }
@@ -145,17 +147,32 @@ impl Gathering {
     }
 }
 
-/// Writes one batch, however long it takes.
-async fn write<S: AgentsStore>(store: &S, batch: Vec<Fact>, registry: &Registry, bell: &mpsc::Sender<Hint>) {
+/// Writes one batch, however long it takes; false if nobody claims the lease any more. While the database was away the lease may have lapsed: a try
+/// after that waits until it is held again.
+async fn write<S: AgentsStore>(
+    store: &S,
+    mut batch: Vec<Fact>,
+    registry: &Registry,
+    bell: &mpsc::Sender<Hint>,
+    lease: &mut Lease,
+) -> bool {
     let mut wait = RECORD_RETRY;
     let recorded = loop {
         match store.record(batch.clone()).await {
             Ok(recorded) => break recorded,
             Err(error) => {
                 tracing::warn!(error = %Chain(&error), facts = batch.len(), "facts cannot be written; trying again");
-                tokio::time::sleep(wait).await;
-                wait = Duration::min(wait * 2, RECORD_RETRY_MAX);
             }
+        }
+        // How long ago a host was heard was true of the first try.
+        batch.retain(|fact| !matches!(fact.seen, Seen::Heard { .. }));
+        if batch.is_empty() {
+            return true;
+        }
+        tokio::time::sleep(wait).await;
+        wait = Duration::min(wait * 2, RECORD_RETRY_MAX);
+        if !lease.held().await {
+            return false;
         }
     };
     tracing::debug!(facts = batch.len(), "facts written");
@@ -166,6 +183,7 @@ async fn write<S: AgentsStore>(store: &S, batch: Vec<Fact>, registry: &Registry,
     if recorded.requests > 0 {
         ring(bell, Hint::Request);
     }
+    true
 }
 
 /// Rings a bell. One that cannot be rung costs time: the listener's own clock looks too.

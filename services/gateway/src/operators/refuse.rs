@@ -122,7 +122,11 @@ impl From<holdfast_store::Error> for Refusal {
     fn from(error: holdfast_store::Error) -> Self {
         use holdfast_store::Error;
         match &error {
-            Error::Unavailable { .. } | Error::Contended { .. } | Error::Exhausted { .. } | Error::TimedOut { .. } => {
+            Error::Unavailable { .. }
+            | Error::WrongServer(_)
+            | Error::Contended { .. }
+            | Error::Exhausted { .. }
+            | Error::TimedOut { .. } => {
                 tracing::warn!(error = %Chain(&error), "the database did not serve a request");
                 Self::new(ProblemType::DatabaseUnavailable, "the database does not answer")
             }

@@ -1,10 +1,11 @@
 //! The operators' door of the process, and its first token.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use holdfast_bus::{Bus, BusConfig};
 use holdfast_identity::https::Client;
-use holdfast_identity::tls::{ServerTls, https_door, mutual};
+use holdfast_identity::tls::{ServerTls, https_door, mutual_of};
 use holdfast_identity::{CertificateName, Credential, Token, TrustRoots};
 use holdfast_model::ids::{AuthorityId, GatewayId};
 use holdfast_runtime::config::Loaded;
@@ -31,8 +32,7 @@ struct Identity {
 }
 
 impl Identity {
-    fn load(config: &GatewayConfig) -> Result<Self, Error> {
-        let folder = config.operators_identity.as_deref().ok_or(Error::Missing { key: "operators-identity" })?;
+    fn load(folder: &Path) -> Result<Self, Error> {
         let credential = |source| Error::Credential { folder: folder.to_owned(), source };
         let server = Credential::load_named(folder, SERVER).map_err(credential)?;
         Ok(Self {
@@ -45,7 +45,8 @@ impl Identity {
 }
 
 pub(super) async fn start(config: &GatewayConfig, gateway: GatewayId, process: &Process) -> Result<(), Error> {
-    let identity = Identity::load(config)?;
+    let folder = config.operators_identity.as_deref().ok_or(Error::Missing { key: "operators-identity" })?;
+    let identity = Identity::load(folder)?;
     // Postgres cuts application names at 63 bytes.
     let name = format!("holdfast-operators {gateway}");
     let is_open = process.health.register("operators-door", None);
@@ -53,7 +54,7 @@ pub(super) async fn start(config: &GatewayConfig, gateway: GatewayId, process: &
     watch_store(&store, "operators-database", process);
     check_authority(&store, identity.authority).await?;
 
-    let client = mutual(&identity.client, &identity.roots)?;
+    let client = mutual_of(&identity.client, folder, ROLE, &identity.roots)?;
     let tls = Some(client.clone());
     let bus = Bus::connect(BusConfig { url: config.nats_url.clone(), name, user: ROLE.to_owned(), tls }).await?;
     let (rings, ringing) = bell(bus.clone());

@@ -3,6 +3,7 @@
 //! - None of them resumes a session, so a server sees the whole certificate exchange every time.
 //! - Who verifies a gateway's door for agents also demands that role.
 
+use super::files::Files;
 use super::verify::{RoleVerifier, Trust};
 use super::{ALPN_HTTP, ALPN_SESSION, Error, provider};
 use crate::credential::{Credential, TrustRoots};
@@ -11,6 +12,7 @@ use crate::pin::CaPin;
 use rustls::ClientConfig;
 use rustls::client::{Resumption, WantsClientCert, WebPkiServerVerifier};
 use rustls::{ConfigBuilder, version::TLS13};
+use std::path::Path;
 use std::sync::Arc;
 
 /// What an enrolled agent speaks at the agents' door.
@@ -61,6 +63,22 @@ pub fn mutual(credential: &Credential, roots: &TrustRoots) -> Result<ClientConfi
         .with_root_certificates(roots.store())
         .with_client_auth_cert(credential.chain().to_vec(), credential.key())
         .map_err(Error::Config)?;
+    Ok(finish(config, None))
+}
+
+/// The same, its certificate read from `<name>.pem` and `<name>.key.pem` of a folder for each handshake anew: one that was put in their place counts from
+/// the next connection on. While the files cannot be used, the last that could be is shown, the given one at first.
+///
+/// # Errors
+/// [`Error::Config`] when rustls does not take the credential.
+pub fn mutual_of(
+    credential: &Credential,
+    folder: &Path,
+    name: &str,
+    roots: &TrustRoots,
+) -> Result<ClientConfig, Error> {
+    let files = Files::new(credential, folder, name)?;
+    let config = builder()?.with_root_certificates(roots.store()).with_client_cert_resolver(Arc::new(files));
     Ok(finish(config, None))
 }
 

@@ -7,13 +7,14 @@
 //! Revocation is not checked here: leaves live 24 h and the database is asked at Hello.
 
 pub mod client;
+mod files;
 pub mod server;
 mod verify;
 
 #[cfg(test)]
 mod tests;
 
-pub use client::{agent, enrolment, https, mutual};
+pub use client::{agent, enrolment, https, mutual, mutual_of};
 pub use server::{Admission, HostPeer, ServerTls, agents_door, https_door, mutual_door};
 pub use verify::RoleError;
 

@@ -158,3 +158,36 @@ async fn two_sessions_of_one_host_in_one_batch_leave_the_word_of_the_last() {
     fleet.agents.open_sessions(fleet.gateway, vec![holding(2), holding(9)]).await.expect("opens");
     assert_eq!(facts(&fleet).await.hosts, LifeCounts { ahead: 1, ..NOBODY });
 }
+
+#[tokio::test]
+async fn f25_a_promoted_standby_that_lacks_commits_takes_nobody_back_and_names_who_is_ahead_of_it() {
+    let (mut fleet, [a, b, c]) = mk_backup().await;
+    let mut standby = fleet.server.standby(5433);
+    standby.stop_following();
+    // Answered, proven by a host, and lost with the primary: nobody waited for the standby.
+    fleet.render(6, 3, &[a, b, c]).await;
+    fleet.come_back(a, 3).await;
+    fleet.server.stop();
+    standby.promote();
+    standby.take_address_of(&mut fleet.server);
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while let Err(error) = fleet.agents.ping().await {
+        assert!(std::time::Instant::now() < deadline, "{error:?}");
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    let newest = "SELECT max(version) FROM desired_latest WHERE component = 1";
+    assert_eq!(standby.sql(newest).trim(), "2", "versions went back");
+    let opened = fleet.come_back(a, 3).await;
+    assert!(matches!(opened, Opened::Session { is_between_lives: true, .. }), "{opened:?}");
+    fleet.come_back(b, 2).await;
+    let found = facts(&fleet).await;
+    assert_eq!(found.hosts, LifeCounts { ahead: 1, ..NOBODY }, "told, and no other");
+    let claim = &found.claims[0];
+    assert_eq!((claim.host, claim.held, claim.latest), (a, mk_stamp(3), mk_stamp(2)));
+    // After a bump the one that would go back waits to be confirmed, and who lost nothing follows.
+    assert_eq!(raise(&fleet, None).await, 2);
+    fleet.come_back(a, 3).await;
+    fleet.come_back(b, 2).await;
+    assert!(fleet.follow(2).await.iter().all(|host| *host == b));
+    standby.stop();
+}

@@ -11,4 +11,5 @@ mod pool;
 mod rebuild;
 mod render;
 mod roles;
+mod servers;
 mod session;

@@ -6,6 +6,7 @@
 
 mod agent;
 mod clones;
+mod lapsed;
 mod outcomes;
 mod repair;
 mod replicas;

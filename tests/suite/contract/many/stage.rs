@@ -39,6 +39,10 @@ use super::agent::{DEADLINE, HostKeys, Identity};
 use super::watch::Api;
 use crate::control_plane::{Service, Setting, command};
 
+const AGENTS_ROLE: &str = "holdfast_gateway_agents";
+/// What a client of Postgres looks for in a folder.
+const SOCKET: &str = ".s.PGSQL.5432";
+
 /// A running gateway for agents.
 pub(super) struct Gateway {
     pub(super) service: Service,
@@ -46,6 +50,35 @@ pub(super) struct Gateway {
     admin: SocketAddr,
     settings: Vec<Setting>,
     name: &'static str,
+}
+
+/// A way to the database that is cut and opened without anybody else's.
+pub(super) struct Way {
+    folder: PathBuf,
+    server: PathBuf,
+}
+
+impl Way {
+    /// The database's address by this way.
+    pub(super) fn url(&self) -> String {
+        format!("postgres://{AGENTS_ROLE}@localhost/holdfast?host={}", self.folder.display())
+    }
+
+    /// Lets connections through.
+    pub(super) fn open(&self) {
+        std::os::unix::fs::symlink(&self.server, self.folder.join(SOCKET)).expect("the folder is ours");
+    }
+
+    /// Lets none through, and ends those of a gateway that came by it.
+    pub(super) async fn cut(&self, stage: &Stage, application: &str) {
+        std::fs::remove_file(self.folder.join(SOCKET)).expect("it was open");
+        let of = format!("FROM pg_stat_activity WHERE application_name = '{application}'");
+        let deadline = Instant::now() + DEADLINE;
+        while stage.postgres.sql(&format!("SELECT count(pg_terminate_backend(pid)) {of}")).trim() != "0" {
+            assert!(Instant::now() < deadline, "{application} stays connected");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
 }
 
 /// Servers, keys, and the test as the renderer.
@@ -143,6 +176,15 @@ impl Stage {
     pub(super) fn restart(&self, gateway: &mut Gateway) {
         gateway.service = Service::start("gateway", gateway.name, self.folder.path(), &gateway.settings);
         gateway.wait_open();
+    }
+
+    /// A way of one gateway's own to the database.
+    pub(super) fn way(&self, name: &str) -> Way {
+        let folder = self.folder.path().join(name);
+        std::fs::create_dir(&folder).expect("the folder is ours");
+        let way = Way { folder, server: PathBuf::from(self.postgres.config(AGENTS_ROLE).host).join(SOCKET) };
+        way.open();
+        way
     }
 
     /// Fails if the operators' door ended.
