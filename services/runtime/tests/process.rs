@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 const LIMIT: Duration = Duration::from_secs(5);
 
 #[tokio::test]
-async fn terminated_process_says_that_it_drains_until_its_last_task_has_ended() {
+async fn process_is_ready_once_all_its_parts_are_there_and_says_that_it_drains_until_its_last_task_has_ended() {
     let build = Build { service: "gateway", version: "1.2.3", commit: None };
     let listen = "127.0.0.1:0".parse().unwrap();
     let process = Process::start(build, "info", LogFormat::Json, Some(listen)).await.unwrap();
@@ -27,12 +27,14 @@ async fn terminated_process_says_that_it_drains_until_its_last_task_has_ended() 
             Ok::<_, Infallible>(())
         }
     });
-    healthcheck(address, LIMIT).await.unwrap();
+    let early = healthcheck(address, LIMIT).await;
+    assert!(matches!(early, Err(admin::Error::NotReady { .. })), "its parts are not all there: {early:?}");
 
-    raise(Signal::SIGTERM).unwrap();
-    shutdown.asked().await;
     let finish = process.finish(DRAIN_GRACE);
     let ask_while_draining = async {
+        healthcheck(address, LIMIT).await.unwrap();
+        raise(Signal::SIGTERM).unwrap();
+        shutdown.asked().await;
         let draining = healthcheck(address, LIMIT).await;
         release.send(()).unwrap();
         draining
