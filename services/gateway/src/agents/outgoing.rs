@@ -1,7 +1,7 @@
 //! What one session holds for an agent to read: the bytes on their way into the socket, and how much memory all of it takes.
 //!
 //! - What was written is given back before more is made, also for a reader that is never done with everything: however long a session lasts and however
-//!   slowly it is read, its buffer stays below [`WRITE_BUFFER_BYTES_MAX`].
+//!   slowly it is read, its buffer stays below [`WRITE_BUFFER_BYTES_MAX`](super::limits::WRITE_BUFFER_BYTES_MAX).
 //! - Bodies that wait or are being written are the machine's; here is only what was made of them.
 
 use std::sync::Arc;
