@@ -75,7 +75,7 @@ fn an_unusable_file_is_moved_aside_when_something_good_is_to_be_kept() {
 }
 
 #[test]
-fn a_file_cut_anywhere_gives_an_earlier_state_or_nothing_and_can_be_continued() {
+fn c51_a_file_cut_anywhere_gives_an_earlier_state_or_nothing_and_can_be_continued() {
     let (folder, history) = (tempdir().expect("a folder"), history(4));
     write(&folder, &history);
     let path = folder.path().join(STANDALONE_FILE);
@@ -158,7 +158,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
     #[test]
-    fn one_flipped_bit_never_gives_a_state_that_never_was(at in any::<prop::sample::Index>(), bit in 0_u8..8) {
+    fn c51_one_flipped_bit_never_gives_a_state_that_never_was(at in any::<prop::sample::Index>(), bit in 0_u8..8) {
         let (folder, history) = (tempdir().expect("a folder"), history(3));
         write(&folder, &history);
         let path = folder.path().join(STANDALONE_FILE);

@@ -5,6 +5,7 @@ mod common;
 use common::*;
 use holdfast_model::numbers::UpdateSeq;
 use holdfast_model::policy::delta::{apply, diff};
+use holdfast_model::statement::OutcomeKind;
 use holdfast_wire::error::{DecodeError, FrameError};
 use holdfast_wire::frame::{Deframer, Frame};
 use holdfast_wire::limits::*;
@@ -152,6 +153,25 @@ fn values_that_mean_nothing_are_refused() {
     assert!(decode(&frame(&Message::Inventory(unsorted.clone()))).is_err());
     unsorted.addresses.reverse();
     assert!(decode(&frame(&Message::Inventory(unsorted))).is_ok());
+}
+
+#[test]
+fn a09_an_unknown_kind_of_outcome_is_refused_by_name() {
+    for protocol in Protocol::ALL {
+        let outcome = mk_samples(protocol).into_iter().find(|(name, _)| *name == "outcome").expect("one of each").1;
+        let mut frame = mk_frame(&mk_frame_bytes_of(protocol, &outcome));
+        // Sequence takes two bytes, then the component, then the kind.
+        for number in 0..=u8::MAX {
+            frame.payload[3] = number;
+            match (OutcomeKind::from_number(number), decode(&frame)) {
+                (Some(kind), Ok(Message::Outcome(report))) => assert_eq!(report.kind, kind),
+                (None, Err(DecodeError::Value { kind: Kind::Outcome, field: "kind of outcome" })) => {}
+                (kind, decoded) => panic!("{number} is {kind:?}: {decoded:?}"),
+            }
+        }
+        frame.payload[3] = 0;
+        assert!(decode(&frame).is_err(), "zero is no kind");
+    }
 }
 
 #[test]

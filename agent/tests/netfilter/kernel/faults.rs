@@ -119,7 +119,7 @@ fn whatever_ends_the_agent_or_damages_its_files_leaves_the_rules_byte_for_byte()
 }
 
 #[test]
-fn a_ledger_that_is_cut_or_flipped_anywhere_changes_nothing_in_the_kernel_and_what_it_was_is_told() {
+fn c51_a_ledger_that_is_cut_or_flipped_anywhere_changes_nothing_in_the_kernel_and_what_it_was_is_told() {
     let host = Host::new(&policy(&addresses(150)));
     host.start();
     let good = ruleset(&host);

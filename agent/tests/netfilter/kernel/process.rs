@@ -161,7 +161,7 @@ fn a_crash_at_any_moment_leaves_the_old_policy_or_the_new_one_and_the_next_start
 }
 
 #[test]
-fn a_start_before_anything_else_restores_the_last_good_in_an_empty_namespace() {
+fn c52_a_start_before_anything_else_restores_the_last_good_in_an_empty_namespace() {
     let host = Host::new(&policy("enforced", &peers(3, 0)));
     host.start();
     host.end(Signal::SIGKILL);

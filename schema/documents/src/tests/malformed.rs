@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{faults, source};
+use super::{faults, objects, source};
 use crate::{RuleName, limits, read};
 
 const KUBERNETES: &str = "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: p}\nspec:\n";
@@ -199,6 +199,35 @@ fn a_malformed_document_breaks_its_rule_at_its_path() {
         let first = &found[0];
         assert_eq!((first.rule.word(), first.path.as_str()), (*rule, *path), "{head}{rest}\n{found:#?}");
         assert!(!first.message.is_empty() && first.file == "in.yaml");
+    }
+}
+
+#[test]
+fn c60_an_empty_selector_is_refused_by_name_wherever_one_may_stand_and_one_that_says_all_is_not() {
+    let subject = |selector: &str| format!("{POLICY}  hostSelector: {selector}\n");
+    let peer = |list: &str, kind: &str, selector: &str| {
+        format!("{POLICY}  hostSelector: {{all: true}}\n  {list}: [{{{kind}: {selector}}}]\n")
+    };
+    let places = |selector: &str| {
+        let mut texts = vec![("spec.hostSelector".to_owned(), subject(selector))];
+        for (list, peers) in [("ingress", "from"), ("egress", "to")] {
+            for kind in ["hostSelector", "namespaceSelector"] {
+                let path = format!("spec.{list}[0].{peers}[0].{kind}");
+                texts.push((path, peer(list, peers, &format!("[{{{kind}: {selector}}}]"))));
+            }
+        }
+        texts
+    };
+    for empty in ["{}", "{matchLabels: {}}", "{matchExpressions: []}", "{matchLabels: {}, matchExpressions: []}"] {
+        for (path, text) in places(empty) {
+            let found: Vec<_> = faults(&text).into_iter().map(|fault| (fault.rule, fault.path)).collect();
+            assert_eq!(found, [(RuleName::SelectorEmpty, path)], "{text}");
+        }
+    }
+    for meant in ["{all: true}", "{matchLabels: {a: b}}"] {
+        for (_, text) in places(meant) {
+            assert_eq!(objects(&text).len(), 1, "{text}");
+        }
     }
 }
 

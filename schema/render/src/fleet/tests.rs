@@ -36,6 +36,22 @@ fn a_start_up_render_changes_nothing() {
 }
 
 #[test]
+fn a28_a_start_finds_what_one_host_lacks_and_plans_that_and_of_no_other() {
+    let intent = mk_intent(5);
+    let stored = mk_fleet(5).poll_plan(0).expect("everything is dirty").plan.states;
+    let revision = Revision::from_raw(9);
+    let one_host = |state: &Desired| state.host == mk_id(2);
+    let one_row = |state: &Desired| one_host(state) && state.component == Component::Settings;
+    for (is_lacking, rows) in [(&one_host as &dyn Fn(&Desired) -> bool, 4), (&one_row, 1)] {
+        let (lacking, latest): (Vec<Desired>, Vec<Desired>) = stored.iter().copied().partition(is_lacking);
+        let mut fleet = Fleet::new(&intent, revision, revision, latest, 0);
+        let plan = commit(&mut fleet, 0);
+        assert_eq!((plan.states, lacking.len()), (lacking, rows));
+        assert!(fleet.poll_plan(1_000_000).is_none(), "and nothing is left");
+    }
+}
+
+#[test]
 fn an_edit_moves_the_versions_of_the_hosts_that_it_touches_by_one_and_of_no_other() {
     let mut fleet = mk_fleet(10);
     commit(&mut fleet, 0);

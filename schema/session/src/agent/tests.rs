@@ -386,7 +386,7 @@ fn g10_a_local_override_is_answered_and_later_deltas_still_have_their_base() {
 }
 
 #[test]
-fn a20_only_a_changed_inventory_is_said() {
+fn c19_a20_only_a_changed_inventory_is_said() {
     let mut agent = Agent::open(vec![]);
     agent.session.handle_inventory(Inventory::default());
     assert_eq!(agent.written(), []);

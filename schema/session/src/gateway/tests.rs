@@ -496,6 +496,17 @@ fn h09_a_reader_that_stopped_costs_a_mark_and_no_question() {
 }
 
 #[test]
+fn h09_the_oldest_mark_is_asked_for_first_whatever_the_component_and_a_second_mark_gives_up_no_place() {
+    let mut door = Door::synced(5);
+    // Against the order in which components are listed.
+    let marked: Vec<Component> = Component::ALL.into_iter().rev().collect();
+    marked.iter().chain(&marked[..1]).for_each(|component| door.session.handle_hint(*component));
+    door.written();
+    let asked: Vec<Component> = door.wants().into_iter().map(|want| want.component).collect();
+    assert_eq!(asked, marked);
+}
+
+#[test]
 fn h10_control_goes_between_the_chunks_of_a_large_body_and_liveness_goes_first() {
     let mut door = Door::open();
     door.written();

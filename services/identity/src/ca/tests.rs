@@ -23,7 +23,7 @@ fn root_lives_ten_years_signs_leaves_only_and_names_its_authority() {
 }
 
 #[test]
-fn host_leaf_holds_exactly_what_was_granted() {
+fn c56_a_host_leaf_holds_exactly_what_was_granted_and_is_good_from_before_it_was_issued() {
     let ca = mk_ca();
     let key = LeafKey::generate().unwrap();
     let request = KeyRequest::from_der(&key.request().unwrap()).unwrap();

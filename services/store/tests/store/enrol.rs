@@ -140,7 +140,7 @@ async fn an_address_out_of_range_an_unknown_a_revoked_and_an_old_token_enrol_nob
 }
 
 #[tokio::test]
-async fn a_new_address_in_range_is_a_revision_and_the_same_report_is_none() {
+async fn c19_a_new_address_in_range_is_a_revision_and_the_same_report_is_none() {
     let fleet = Fleet::start().await;
     fleet.create_token("10.0.0.0/8", 9).await;
     let host = fleet.enrol("db-1", "10.0.0.1").await;

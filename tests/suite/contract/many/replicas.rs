@@ -46,7 +46,8 @@ async fn c16_c17_a_newer_session_ends_the_older_one_on_one_replica_and_on_two_wi
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn c28_c29_what_is_built_for_a_session_that_moved_is_not_sent_and_a_frozen_replicas_late_words_change_nothing() {
+async fn c28_c29_c30_what_is_built_for_a_session_that_moved_is_not_sent_and_a_frozen_replicas_late_words_change_nothing()
+ {
     let mut stage = Stage::start().await;
     let lease = [("HOLDFAST_AGENTS_LEASE", "2s"), ("HOLDFAST_AGENTS_COMPARE_INTERVAL", "1h")];
     let (one, two) = (stage.gateway("gateway-1", &lease), stage.gateway("gateway-2", &lease));

@@ -49,6 +49,45 @@ fn a_changed_peer_is_one_edit_and_touches_no_rule() {
 }
 
 #[test]
+fn b09_changes_come_by_mode_isolation_dropped_rules_sets_put_rules_and_dropped_sets() {
+    let [kept, dropped, put] = [1, 2, 3].map(|key| mk_rule(key, Peers::Set(SetKey::from_bytes([key; 16]))));
+    let chain = |isolated, rules: [&Rule; 2]| Chain { isolated, rules: rules.map(Rule::clone).to_vec() };
+    let body = |mode, isolated, rules: [&Rule; 2], sets: [Set; 2]| {
+        let (ingress, egress) = (chain(isolated, rules), chain(isolated, rules));
+        Body { mode, ingress, egress, sets: sets.to_vec() }.canonical()
+    };
+    let base = body(Mode::Visibility, false, [&kept, &dropped], [mk_set(1, &[1]), mk_set(2, &[2])]);
+    let target = body(Mode::Enforced, true, [&kept, &put], [mk_set(1, &[1, 9]), mk_set(3, &[3])]);
+    let edit = Change::EditSet {
+        key: SetKey::from_bytes([1; 16]),
+        v4: Edit { remove: vec![], add: vec![Interval::single(9)] },
+        v6: Edit { remove: vec![], add: vec![Interval::single(9 << 64)] },
+    };
+    let both = |change: &dyn Fn(Direction) -> Change| DIRECTIONS.map(change).to_vec();
+    let wanted = [
+        vec![Change::SetMode(Mode::Enforced)],
+        both(&|direction| Change::SetIsolation { direction, isolated: true }),
+        both(&|direction| Change::DropRule { direction, key: dropped.key }),
+        vec![edit, Change::PutSet(mk_set(3, &[3]))],
+        both(&|direction| Change::PutRule { direction, rule: put.clone() }),
+        vec![Change::DropSet(SetKey::from_bytes([2; 16]))],
+    ];
+    let delta = diff(&base, &target);
+    assert_eq!(delta.changes, wanted.concat());
+    assert_eq!(apply(&base, &delta), Ok(target));
+}
+
+#[test]
+fn b19_a_flip_of_mode_is_one_change_and_nothing_else() {
+    let modes = [Mode::Visibility, Mode::Simulation, Mode::Enforced];
+    for (from, to) in modes.into_iter().flat_map(|from| modes.map(|to| (from, to))) {
+        let body = |mode| Body { mode, ..mk_fixed(&[1, 2]) };
+        let flip = (from != to).then_some(Change::SetMode(to));
+        assert_eq!(diff(&body(from), &body(to)).changes, Vec::from_iter(flip), "{from:?} to {to:?}");
+    }
+}
+
+#[test]
 fn a_forged_target_is_refused() {
     let base = mk_fixed(&[1]);
     let forged = Delta { target: Digest::of(b"forged"), ..diff(&base, &mk_fixed(&[5])) };
