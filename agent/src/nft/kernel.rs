@@ -86,6 +86,11 @@ impl Netfilter {
             self.tell_tracking();
         }
         match self.commit(&edits, target, depth, generation)? {
+            // Perhaps the table is not what was read last: once from what it holds now, and as a whole if that is refused too.
+            Sent::Refused(error) if !error.is_transient() => {
+                tracing::warn!(%error, "the table cannot be edited as it was read and is read anew");
+                self.reach(Some(base), target)
+            }
             Sent::Refused(error) => Ok(Attempt::Refused(error.into())),
             Sent::Committed { generation, is_alone, error } => {
                 if by_key && is_alone && self.read_edited(&edits, target, generation)? {

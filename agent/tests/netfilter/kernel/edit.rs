@@ -114,18 +114,22 @@ fn a_set_moves_by_touching_and_overlapping_intervals_to_the_very_top() {
 }
 
 #[test]
-fn an_edit_over_somebody_elses_change_is_refused_or_found_and_changes_nothing_by_itself() {
-    Namespace::new().run(|| {
-        let base = rich(Mode::Enforced);
-        let mut kernel = held(&laid_out(&base));
-        load_nft("delete element inet holdfast s4_00000000000000000000000000000001 { 10.0.0.0/24 }");
-        let mut target = base.clone();
-        target.sets[0] = set(1, &["10.0.2.0/24", "192.0.2.7/32", "2001:db8::/64"]);
-        let attempt = kernel.apply(Some(&laid_out(&base)), &laid_out(&target), Depth::Changed);
-        assert!(matches!(attempt, Attempt::Refused(_) | Attempt::Differs(_)), "{attempt:?}");
-        // Whole, as the engine then does.
-        holds(kernel.apply(None, &laid_out(&target), Depth::Whole));
-    });
+fn c53_an_edit_that_the_kernel_refuses_over_somebody_elses_change_is_followed_by_what_leads_from_what_is_there() {
+    for change in [
+        "delete element inet holdfast s4_00000000000000000000000000000001 { 10.0.0.0/24 }",
+        "delete table inet holdfast",
+    ] {
+        Namespace::new().run(move || {
+            let base = rich(Mode::Enforced);
+            let mut kernel = held(&laid_out(&base));
+            load_nft(change);
+            let mut target = base.clone();
+            target.sets[0] = set(1, &["10.0.2.0/24", "192.0.2.7/32", "2001:db8::/64"]);
+            let target = laid_out(&target);
+            holds(kernel.apply(Some(&laid_out(&base)), &target, Depth::Changed));
+            assert_eq!(kernel.check(&target).unwrap(), None, "{change}");
+        });
+    }
 }
 
 #[test]
