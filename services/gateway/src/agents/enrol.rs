@@ -287,8 +287,11 @@ pub(super) async fn read_to<T: DeserializeOwned>(body: Body, bytes_max: usize) -
     }
     let bytes = body.into_bytes();
     // A list would be taken for the fields in their order.
-    if bytes.trim_ascii_start().first().is_some_and(|first| *first != b'{') {
-        return Err(Refusal::Body("line 1: no JSON object".to_owned()));
+    let blank = bytes.len() - bytes.trim_ascii_start().len();
+    if bytes.get(blank).is_some_and(|first| *first != b'{') {
+        let line = 1 + bytes[..blank].iter().filter(|byte| **byte == b'\n').count();
+        let column = 1 + bytes[..blank].iter().rev().take_while(|byte| **byte != b'\n').count();
+        return Err(Refusal::Body(format!("line {line}, column {column}: no JSON object")));
     }
     // The position and the expectation, never the text: it may hold a token.
     serde_json::from_slice(&bytes)
