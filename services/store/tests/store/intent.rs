@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use holdfast_events::{OperationState, OperationVerb};
+use holdfast_events::{Detail, OperationState, OperationVerb};
 use holdfast_model::intent::{AddressGroupSpec, Object, Spec};
 use holdfast_model::numbers::Revision;
-use holdfast_store::Error;
 use holdfast_store::intent::{Applied, IntentChange, Prune};
+use holdfast_store::{Error, Store};
 use tokio::task::JoinSet;
 
 use crate::common::{Fleet, OPERATOR, mk_change, mk_name, mk_namespace};
@@ -111,4 +111,31 @@ async fn revisions_of_many_writers_are_dense() {
     let mut revisions = (0..24).map(one).collect::<JoinSet<u64>>().join_all().await;
     revisions.sort_unstable();
     assert_eq!(revisions, (1..=24).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn i18_two_doors_that_end_one_operation_at_the_same_moment_make_one_end_and_one_event() {
+    let fleet = Fleet::start().await;
+    let other = fleet.server.store("holdfast_gateway_operators");
+    let mut winners = Vec::new();
+    for n in 1..=20_u32 {
+        let changed = fleet.put(vec![mk_namespace("a", &format!("x{n}"))]).await;
+        let Applied::Changed { operation, .. } = changed else { panic!("changes") };
+        let end = |store: &Store, state| {
+            let (store, detail) = (store.clone(), Detail::new(&format!("{state:?}")));
+            async move { store.finish_operation(OPERATOR, operation, state, detail).await.expect("answers") }
+        };
+        let (here, there) = (OperationState::Applied, OperationState::Failed);
+        let ended = tokio::join!(end(&fleet.operators, here), end(&other, there));
+        let winner = match ended {
+            (true, false) => here,
+            (false, true) => there,
+            both @ ((true, true) | (false, false)) => panic!("round {n}: {both:?}"),
+        };
+        let found = fleet.operators.load_operation(operation).await.expect("reads").expect("is there");
+        assert_eq!((found.state, found.detail), (winner, format!("{winner:?}")), "round {n}");
+        winners.push(winner.word());
+    }
+    let told = "SELECT payload->>'state' FROM events WHERE kind = 'operation.finished' ORDER BY lid";
+    assert_eq!(fleet.server.sql(told).lines().collect::<Vec<_>>(), winners, "one event each, of the end that counts");
 }
