@@ -38,9 +38,13 @@ fn fifty_thousand_prefixes_are_held_and_one_more_costs_one() {
         let attempt = kernel.apply(Some(&base), &target, Depth::Changed);
         let took = started.elapsed();
         assert!(matches!(attempt, Attempt::Holds), "{attempt:?}");
-        // Reading the whole set back takes far longer; by key it is well below a millisecond on a quiet machine.
-        assert!(took.as_millis() < 100, "{took:?}");
+        let started = Instant::now();
         assert_eq!(kernel.check(&target).unwrap(), None);
+        let whole = started.elapsed();
+        assert!(
+            took < whole / 2,
+            "one more is read by its key, which took {took:?}, and not whole, which took {whole:?}"
+        );
         let listed = output_of("nft", &["list", "set", "inet", "holdfast", &format!("s4_{}", set_key(1))]);
         assert_eq!(listed.matches("/28").count(), 50_001);
     });
