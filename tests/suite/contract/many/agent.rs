@@ -12,19 +12,19 @@ use holdfast_identity::{Credential, Signature, SigningKey, TrustRoots, Verifying
 use holdfast_model::condition::{Condition, ConditionType, Holds, Reason};
 use holdfast_model::desired::{Component, Stamp};
 use holdfast_model::ids::HostId;
-use holdfast_model::numbers::SessionEpoch;
+use holdfast_model::numbers::{SessionEpoch, UpdateSeq};
 use holdfast_model::policy::Body;
-use holdfast_model::statement::{Authority, OutcomeKind};
+use holdfast_model::statement::{Authority, Outcome, OutcomeKind, outcome_bytes};
 use holdfast_session::agent::{
     Apply, ApplyResult, CloseCause, Config, Content, Dialer, Ended, Event, Keys, Session, body_of_delta,
     body_of_snapshot,
 };
 use holdfast_session::time::Instant;
-use holdfast_wire::decode;
 use holdfast_wire::frame::Deframer;
 use holdfast_wire::limits::FRAME_BYTES_MAX;
-use holdfast_wire::message::{Hello, Inventory, SignatureBytes};
-use holdfast_wire::negotiate::SPOKEN;
+use holdfast_wire::message::{Hello, Inventory, Message, OutcomeReport, SignatureBytes};
+use holdfast_wire::negotiate::{Protocol, SPOKEN};
+use holdfast_wire::{decode, encode};
 use rustls_pki_types::ServerName;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
@@ -217,6 +217,25 @@ impl Line {
     /// How many applies wait.
     pub(super) fn held(&self) -> usize {
         self.held.len()
+    }
+
+    /// The first that waits: as which update it came, and what it names.
+    pub(super) fn first_held(&self) -> (UpdateSeq, Stamp) {
+        let apply = self.held.first().expect("one waits");
+        (apply.update_seq, apply.stamp)
+    }
+
+    /// Says past the machine that an update of the policy was applied, with the host's own signature.
+    pub(super) async fn say_raw(&mut self, who: &Identity, update_seq: UpdateSeq, wanted: Stamp) {
+        let session_epoch = self.epoch.expect("the session is open");
+        let (component, kind, applied) = (Component::Policy, OutcomeKind::Applied, Some(wanted));
+        let conditions: Vec<Condition> = ConditionType::ALL.into_iter().map(|kind| holds(kind, wanted)).collect();
+        let outcome = Outcome { host: who.host, session_epoch, update_seq, component, kind, wanted, applied };
+        let signature = who.keys.sign(&outcome_bytes(who.pinned, &outcome, &conditions));
+        let report = OutcomeReport { update_seq, component, kind, wanted, applied, conditions, signature };
+        let mut out = Vec::new();
+        encode(Protocol::NEWEST, &Message::Outcome(report), &mut out).expect("a message");
+        self.stream.write_all(&out).await.and(self.stream.flush().await).expect("the gateway takes bytes");
     }
 
     /// Applies the first that waits.

@@ -1,4 +1,8 @@
-//! What becomes of outcomes that are lost, late, or of less than the newest, between real processes.
+//! What becomes of outcomes that are lost, late, of less than the newest, or of nothing that was sent, between real processes.
+
+use std::time::Duration;
+
+use holdfast_model::numbers::UpdateSeq;
 
 use super::agent::{Came, DEADLINE, Line, Manner};
 use super::stage::Stage;
@@ -21,6 +25,7 @@ async fn c01_c02_c06_c14_outcomes_that_are_lost_failed_in_flight_or_below_the_ne
     stage.render(&hosts, 600).await;
     stage.hint(&hosts).await;
     line.until("is to apply", |line| line.held() == 1).await;
+    assert_no_transaction_waits(&stage).await;
     line.release();
     drop(line);
     assert_eq!(stage.postgres.sql("SELECT applied_version FROM observed WHERE component = 1").trim(), "1");
@@ -64,6 +69,110 @@ async fn c01_c02_c06_c14_outcomes_that_are_lost_failed_in_flight_or_below_the_ne
     line.until("has the newest", |line| line.policies.len() == 4).await;
     assert_eq!(came(&line)[1..], [("delta", 4, false), ("snapshot", 4, true), ("delta", 5, true)]);
     watch.until_all(&names, "converged").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c15_c32_signed_outcomes_of_what_was_never_sent_is_another_version_or_was_answered_are_one_fault_each() {
+    let mut stage = Stage::start().await;
+    let gateway = stage.gateway("gateway-1", &[("HOLDFAST_AGENTS_COMPARE_INTERVAL", "1h")]);
+    let hosts = stage.enrol("web", 1).await;
+    let (who, names) = (hosts[0].clone(), vec![hosts[0].name.clone()]);
+    let watch = Watch::start(&stage.api);
+    let mut line = Line::dial(&who, gateway.address, Manner::default()).await.expect("it listens");
+    line.until("has its first states", |line| line.taken == 4).await;
+    watch.until_all(&names, "converged").await;
+    let observed = "SELECT json_agg(o ORDER BY component) FROM observed o";
+    let faults = "SELECT string_agg(payload ->> 'fault' || ' ' || (payload ->> 'update_seq'), ', ' ORDER BY lid) \
+                  FROM events WHERE kind = 'protocol.fault'";
+
+    // One version is in flight, and the next is rendered and not sent.
+    line.hold = true;
+    stage.render(&hosts, 600).await;
+    stage.hint(&hosts).await;
+    line.until("is to apply", |line| line.held() == 1).await;
+    stage.render(&hosts, 601).await;
+    let (sent, right) = line.first_held();
+    let (unsent, next) = (UpdateSeq::from_raw(sent.raw() + 1), Stage::stamp(3, 601));
+    assert_eq!(right, Stage::stamp(2, 600));
+    let before = stage.postgres.sql(observed);
+    line.say_raw(&who, unsent, next).await;
+    let mut told = format!("unknown_update {}", unsent.raw());
+    stage.sql_until(faults, &told).await;
+    line.say_raw(&who, sent, next).await;
+    told.push_str(&format!(", malformed {}", sent.raw()));
+    stage.sql_until(faults, &told).await;
+    assert_eq!(stage.postgres.sql(observed), before, "neither counts");
+
+    // What was sent counts as before, once.
+    line.release();
+    line.step().await;
+    stage.sql_until("SELECT applied_version FROM observed WHERE component = 1", "2").await;
+    let before = stage.postgres.sql(observed);
+    line.say_raw(&who, sent, right).await;
+    told.push_str(&format!(", unknown_update {}", sent.raw()));
+    stage.sql_until(faults, &told).await;
+    assert_eq!(stage.postgres.sql(observed), before, "not twice");
+
+    // The session goes on, and nothing more was said of any of it.
+    stage.hint(&hosts).await;
+    line.until("has the newest", |line| line.policies.len() == 3).await;
+    assert_eq!(came(&line)[1..], [("snapshot", 2, true), ("delta", 3, true)]);
+    watch.until_all(&names, "converged").await;
+    assert_eq!(stage.postgres.sql(faults).trim(), told);
+    assert_eq!(stage.postgres.sql("SELECT count(*) FROM events WHERE kind = 'outcome.recorded'").trim(), "6");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a22_a_host_whose_connection_is_dropped_is_offline_at_once_and_its_session_was_lost() {
+    let mut stage = Stage::start().await;
+    let gateway = stage.gateway("gateway-1", &[]);
+    let hosts = stage.enrol("web", 2).await;
+    let names: Vec<String> = hosts.iter().map(|who| who.name.clone()).collect();
+    let watch = Watch::start(&stage.api);
+    let mut lines = Vec::new();
+    for who in &hosts {
+        let mut line = Line::dial(who, gateway.address, Manner::default()).await.expect("it listens");
+        line.until("has its first states", |line| line.taken == 4).await;
+        lines.push(line);
+    }
+    watch.until_all(&names, "converged").await;
+    watch.forget();
+
+    // Without a goodbye, as a process that is killed.
+    drop(lines.remove(0));
+    watch.until_all(&names[..1], "unknown").await;
+    let page = stage.api.get("/v1/hosts?limit=500").await.expect("the API answers");
+    let syncs: Vec<_> = page["items"].as_array().expect("a page").iter().map(|host| &host["sync"]).collect();
+    assert_eq!(syncs, ["OFFLINE", "SYNCED"]);
+    let reasons = format!(
+        "SELECT s.close_reason || ' ' || (e.payload ->> 'reason') FROM sessions s, events e \
+         WHERE s.host_id = '{}' AND e.kind = 'session.closed'",
+        hosts[0].host.uuid()
+    );
+    assert_eq!(stage.postgres.sql(&reasons).trim(), "lost lost");
+    assert_eq!(watch.states(&names[1]), ["converged"], "the other stays");
+    assert_eq!(gateway.metric("holdfast_gateway_sessions").await, 1.0);
+
+    let mut line = Line::dial(&hosts[0], gateway.address, Manner::default()).await.expect("it listens");
+    line.until("is back", |line| line.taken == 4).await;
+    watch.until_all(&names, "converged").await;
+}
+
+/// I19: while a host holds its outcome back and an operator waits for it, no transaction is open that does nothing.
+async fn assert_no_transaction_waits(stage: &Stage) {
+    let idle = "SELECT count(*) FROM pg_stat_activity \
+                WHERE state LIKE 'idle in transaction%' AND now() - xact_start > interval '500 ms'";
+    let mut waiting = std::pin::pin!(stage.api.get("/v1/status?wait=1500ms"));
+    loop {
+        assert_eq!(stage.postgres.sql(idle).trim(), "0");
+        tokio::select! {
+            answer = &mut waiting => {
+                assert_eq!(answer.expect("the API answers")["wait"], "time-over", "it was open the whole time");
+                return;
+            }
+            () = tokio::time::sleep(Duration::from_millis(100)) => {}
+        }
+    }
 }
 
 fn came(line: &Line) -> Vec<(&'static str, u64, bool)> {
