@@ -41,6 +41,11 @@ pub(crate) struct FirstAgent<'a> {
 impl<'a> FirstAgent<'a> {
     /// Dials and says hello.
     pub(crate) async fn dial(door: SocketAddr, peer: &'a Peer) -> Self {
+        Self::dial_with(door, peer, [10, 0, 0, 1]).await
+    }
+
+    /// Dials as a host with this address.
+    async fn dial_with(door: SocketAddr, peer: &'a Peer, address: [u8; 4]) -> Self {
         let stream = TcpStream::connect(door).await.expect("the door is open");
         let name = ServerName::try_from("127.0.0.1").expect("an address");
         let connector = TlsConnector::from(Arc::new(peer.tls(AgentProtocol::Session)));
@@ -54,7 +59,7 @@ impl<'a> FirstAgent<'a> {
             held: BTreeMap::new(),
             forms: Vec::new(),
         };
-        let inventory = Inventory { addresses: vec![[10, 0, 0, 1].into()], ..Inventory::default() };
+        let inventory = Inventory { addresses: vec![address.into()], ..Inventory::default() };
         agent
             .say(&Message::Hello(Hello {
                 protocols: ProtocolRange::only(Protocol::V1),
@@ -70,7 +75,12 @@ impl<'a> FirstAgent<'a> {
 
     /// Dials, and is let in.
     pub(crate) async fn open(door: SocketAddr, peer: &'a Peer) -> (Self, HelloAck) {
-        let mut agent = Self::dial(door, peer).await;
+        Self::open_with(door, peer, [10, 0, 0, 1]).await
+    }
+
+    /// Dials as a host with this address, and is let in.
+    pub(crate) async fn open_with(door: SocketAddr, peer: &'a Peer, address: [u8; 4]) -> (Self, HelloAck) {
+        let mut agent = Self::dial_with(door, peer, address).await;
         let said = agent.hear().await;
         let Message::HelloAck(ack) = said else { panic!("{said:?}") };
         assert_eq!((ack.protocol, ack.authority), (1, peer.authority));

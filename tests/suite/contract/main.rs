@@ -1,5 +1,6 @@
 //! The contract tier: each part against the real server that it speaks to, on loopback.
 
+mod addresses;
 mod audit;
 mod bad_input;
 mod bus;
