@@ -1,5 +1,7 @@
 //! The renderer against a real Postgres and a real NATS server: from a request and a document to a signed state and a proven log.
 
+mod refused;
+
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
