@@ -197,6 +197,42 @@ async fn e22_a_thousand_hints_cost_a_reader_that_stopped_what_its_socket_holds_a
     assert!(given_back.is_ok(), "{} bytes are held", estate.door.held_bytes());
 }
 
+#[tokio::test]
+async fn c35_a_body_that_is_too_large_to_travel_costs_its_component_only_and_is_read_once_however_often_versions_are_compared()
+ {
+    let small = |session: &mut SessionConfig| session.limits.body_bytes_max = 20_000;
+    let estate = Estate::start_as(Hooks::default(), small).await;
+    let host = estate.enrol(1);
+    estate.memory.publish(host.id, &mk_body(0..9_000));
+    assert!(holdfast_model::artifact::encode(&mk_body(0..9_000)).len() > 20_000);
+    let mut agent = estate.connect(host).await;
+    let mut other = estate.agent(2).await;
+    other.converge(4).await;
+    agent.converge(3).await;
+    estate.built_until().await;
+    assert_eq!(agent.policy, Body::default(), "it has the other three");
+    let facts = estate.facts_until(|facts| count(facts, |seen| matches!(seen, Seen::Outcome(_))) == 4 + 3).await;
+    assert_eq!(count(&facts, |seen| matches!(seen, Seen::Fault { .. })), 0);
+    assert_eq!((estate.door.sessions(), estate.memory.reads_of(agent.host)), (2, 1));
+
+    // What another host gets by a compare says that this one was compared too.
+    for n in 1..=5 {
+        let stamp = estate.memory.publish(other.host, &mk_body(0..u32::try_from(n).unwrap()));
+        estate.wakes.send(Wake::Lapsed).await.unwrap();
+        other.converge(4 + n).await;
+        assert!(other.last().stamp == stamp && estate.memory.compares() >= n, "compare {n}");
+        estate.built_until().await;
+        assert_eq!((estate.door.sessions(), estate.memory.reads_of(agent.host)), (2, 1), "after compare {n}");
+    }
+
+    // The next version that fits is read and travels, in the same session.
+    let stamp = estate.memory.publish(agent.host, &mk_body(0..100));
+    estate.wakes.send(Wake::Lapsed).await.unwrap();
+    agent.converge(4).await;
+    assert_eq!((agent.last().form, agent.last().stamp), ("snapshot", stamp));
+    assert_eq!((estate.door.sessions(), estate.memory.reads_of(agent.host)), (2, 2));
+}
+
 /// A registry with a thousand sessions of which there is only a mailbox.
 struct Sessions {
     registry: Registry,
