@@ -145,7 +145,12 @@ async fn a_killed_replicas_hosts_are_offline_within_two_leases_and_an_absent_dat
     // As long without a beat as an absence is, without waiting for it.
     watch.forget();
     let sessions: Vec<usize> = agents.iter().map(|agent| agent.lived().opened.len()).collect();
-    stage.postgres.sql("UPDATE pulse SET beat_at = now() - interval '11 s'");
+    // No beat of those who still reach it comes between that and its end.
+    stage.postgres.sql(
+        "UPDATE pulse SET beat_at = now() - interval '11 s';
+         CREATE FUNCTION hold() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+         CREATE TRIGGER hold BEFORE UPDATE ON pulse FOR EACH ROW EXECUTE FUNCTION hold()",
+    );
     stage.postgres.stop();
     tokio::time::sleep(LEASE + Duration::from_millis(500)).await;
     // What the API says before any gateway has claimed again.
@@ -153,6 +158,7 @@ async fn a_killed_replicas_hosts_are_offline_within_two_leases_and_an_absent_dat
         gateway.service.signal("-STOP");
     }
     stage.postgres.start();
+    stage.postgres.sql("DROP TRIGGER hold ON pulse; DROP FUNCTION hold()");
     watch.more_looks(5).await;
     for gateway in [&one, &two] {
         gateway.service.signal("-CONT");
