@@ -174,3 +174,19 @@ async fn a_session_that_has_a_version_that_the_database_lost_begins_anew_and_no_
     other.idle(Duration::from_millis(300)).await;
     assert_eq!(other.ended, None);
 }
+
+#[tokio::test]
+async fn a_compare_that_the_database_did_not_answer_is_tried_again_before_the_next_turn_of_the_clock() {
+    let estate = Estate::start().await;
+    let mut agent = estate.agent(1).await;
+    agent.converge(4).await;
+    estate.memory.set_away(true);
+    let began = tokio::time::Instant::now();
+    estate.wakes.send(Wake::Lapsed).await.unwrap();
+    agent.idle(Duration::from_millis(300)).await;
+    estate.memory.set_away(false);
+    // Nobody hints at it.
+    let stamp = estate.memory.publish(agent.host, &mk_body(0..3));
+    agent.until(|agent| agent.taken.last().is_some_and(|taken| taken.stamp == stamp)).await;
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+}
