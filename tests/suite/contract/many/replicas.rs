@@ -128,18 +128,7 @@ async fn a_killed_replicas_hosts_are_offline_within_two_leases_and_an_absent_dat
     stage.restart(&mut one);
     watch.until_all(&names, "converged").await;
     for name in &names {
-        let states = watch.states(name);
-        let mut words: Vec<&str> = states.iter().map(String::as_str).collect();
-        words.dedup_by(|next, before| *next == "progressing" && *before == "progressing");
-        // Away once at most, and once it is back it stays: no look saw anything else.
-        let is_right = matches!(
-            words.as_slice(),
-            ["converged", "unknown", "progressing", "converged"]
-                | ["converged", "unknown", "converged"]
-                | ["converged", "progressing", "converged"]
-                | ["converged"]
-        );
-        assert!(is_right, "{name}: {words:?}");
+        assert_away_once(name, &watch.states(name));
     }
 
     // As long without a beat as an absence is, without waiting for it.
@@ -183,6 +172,20 @@ async fn a_killed_replicas_hosts_are_offline_within_two_leases_and_an_absent_dat
         assert!(!watch.states(name).contains(&"unknown".to_owned()), "{name}: {:?}", watch.states(name));
         assert_eq!(agent.lived().opened.len(), before, "{name} keeps its session");
     }
+}
+
+/// Away once at most, and once it is back it stays: no look saw anything else.
+fn assert_away_once(name: &str, states: &[String]) {
+    let mut words: Vec<&str> = states.iter().map(String::as_str).collect();
+    words.dedup_by(|next, before| *next == "progressing" && *before == "progressing");
+    let is_right = matches!(
+        words.as_slice(),
+        ["converged", "unknown", "progressing", "converged"]
+            | ["converged", "unknown", "converged"]
+            | ["converged", "progressing", "converged"]
+            | ["converged"]
+    );
+    assert!(is_right, "{name}: {words:?}");
 }
 
 /// A session with its first states. A replica that is held still may hold a lock for some seconds, and then the others say that they cannot open now.
