@@ -290,6 +290,12 @@ pub(crate) enum Command {
 /// What can be explained.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Explain {
+    /// Why a host is not converged: the first fact that a proof lacks, and what would satisfy it.
+    #[command(before_help = help::EXPLAIN_HOST)]
+    Host {
+        /// `namespace/name`, a name that one namespace alone has, or `ho_…`.
+        host: String,
+    },
     /// Whether a connection may be opened, and which policies say so at each end.
     #[command(before_help = help::FLOW)]
     Flow {

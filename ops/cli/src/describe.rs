@@ -74,7 +74,7 @@ fn is_worth_showing(component: &ComponentView) -> bool {
 }
 
 /// Why what is desired of a component does not reach the host, where that is the authority's life.
-fn held_back(component: &ComponentView) -> Option<String> {
+pub(crate) fn held_back(component: &ComponentView) -> Option<String> {
     let held_back = component.held_back.as_ref()?;
     let held = held_back.held.as_ref().map_or_else(String::new, |held| format!("version {}", held.version));
     let name = component.component.word();

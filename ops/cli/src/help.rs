@@ -30,6 +30,7 @@ Examples (the hosts are those of the demo: ./ops/up --detach, then . .holdfast/e
   holdfast get hosts                         # those in trouble first
   holdfast plan -f policies/                 # what that would change
   holdfast apply -f policies/ --wait         # until every host has proven it
+  holdfast explain host web-1                # why it is not converged
   holdfast explain flow web-1 db-1 5432/tcp  # who may talk to whom, and why
   holdfast doctor                            # what is wrong, and what to do
 ";
@@ -117,6 +118,12 @@ Exit codes: 0 reached, 1 a host did not take it, 6 not applied by the deadline, 
 pub(crate) const EXPLAIN: &str = "\
 Examples:
   holdfast explain flow booking/web-1 booking/db-1 5432/tcp
+";
+
+pub(crate) const EXPLAIN_HOST: &str = "\
+Examples:
+  holdfast explain host web-1
+  holdfast explain host web-1 -o json   # each component, with what it lacks
 ";
 
 pub(crate) const FLOW: &str = "\

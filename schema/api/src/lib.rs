@@ -8,6 +8,7 @@ pub mod audit;
 pub mod authority;
 pub mod directive;
 pub mod explain;
+mod missing;
 pub mod object;
 pub mod operation;
 pub mod plane;

@@ -200,6 +200,21 @@ pub struct OutcomeView {
     pub signature_valid: bool,
 }
 
+/// The first fact that a proof of convergence lacks.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct MissingView {
+    /// Which, as a fixed code.
+    #[schema(example = "fresh_session")]
+    pub fact: String,
+    /// Which condition, where it is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub condition: Option<String>,
+    /// What is missing, in words.
+    pub text: String,
+    /// What would satisfy it.
+    pub satisfied_by: String,
+}
+
 /// One component of a host.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ComponentView {
@@ -209,6 +224,9 @@ pub struct ComponentView {
     /// Its state.
     #[schema(value_type = String, example = "converged")]
     pub state: State,
+    /// The first fact that a proof lacks; absent if, and only if, the state is converged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub missing: Option<MissingView>,
     /// What is desired; absent before the first render.
     pub latest: Option<StampView>,
     /// The revision at which that got its content.

@@ -1,6 +1,7 @@
 //! The one derivation of truth about the fleet, used by the API, the commands, metrics and audit alike.
 //!
 //! - `converged` is a proof from complete, fresh evidence. Absence of evidence is `unknown`, never good news.
+//! - A state that is not converged comes with the first fact that its proof lacks: the state is a function of that fact alone.
 //! - An empty set of hosts is never converged.
 
 use std::fmt;
@@ -9,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::condition::{Condition, ConditionType, Holds};
 use crate::desired::Stamp;
+use crate::statement::OutcomeKind;
 
 /// How long evidence is fresh, in milliseconds: three liveness intervals of 15 s.
 pub const FRESH_MS: u64 = 45_000;
@@ -49,51 +51,208 @@ impl fmt::Display for State {
     }
 }
 
+/// What of a session a host has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Link {
+    /// It never had one.
+    Never,
+    /// None that is open.
+    Closed,
+    /// An open one.
+    Open {
+        /// How long ago the gateway last heard the host in it, by the authority's clock.
+        heard_ms_ago: u64,
+    },
+}
+
+/// What a host last said of one component.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Said<'a> {
+    /// Whether it was said in the session that is the host's newest.
+    pub in_this_session: bool,
+    /// Whether the signature on it is the host's.
+    pub is_genuine: bool,
+    /// How the update ended.
+    pub kind: OutcomeKind,
+    /// What the update named.
+    pub wanted: Stamp,
+    /// What is in force, by its word.
+    pub applied: Option<Stamp>,
+    /// Conditions as reported.
+    pub conditions: &'a [Condition],
+}
+
 /// Evidence about one (host, component).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Evidence<'a> {
     /// What was rendered last; absent before the first render.
     pub latest: Option<Stamp>,
-    /// What the host last said that it holds, in a verified outcome of its current session.
-    pub applied: Option<Stamp>,
-    /// What the last verified outcome of the current session named, if it failed.
-    pub failed: Option<Stamp>,
-    /// How long ago the gateway last heard the host in its open session; absent without an open session.
-    pub heard_ms_ago: Option<u64>,
-    /// Conditions as last reported.
-    pub conditions: &'a [Condition],
+    /// The host's newest session.
+    pub link: Link,
+    /// What the host last said, in whichever session.
+    pub said: Option<Said<'a>>,
 }
 
-/// The state of one (host, component).
+/// The first fact that a proof of convergence lacks, in the order in which facts come about.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Missing {
+    /// Nothing was rendered for it.
+    Rendered,
+    /// The host never had a session.
+    Session,
+    /// It has none that is open.
+    OpenSession,
+    /// It was not heard for [`FRESH_MS`].
+    FreshSession,
+    /// It has said nothing of this component.
+    Answer,
+    /// What it said is of a session before this one.
+    AnswerInSession,
+    /// The signature on what it said is not its own.
+    Signature,
+    /// It did not take the latest version; its last good one is in force.
+    Success,
+    /// A policy of its own is in force.
+    OwnPolicyGone,
+    /// The latest version is not what it holds.
+    Latest,
+    /// It holds the latest version under another digest.
+    SameContent,
+    /// A condition that blocks is not true at the latest version.
+    Condition(
+        /// Which.
+        ConditionType,
+        /// Whether it is false, or was not seen.
+        Holds,
+    ),
+    /// A condition that does not block is false.
+    Degrading(
+        /// Which.
+        ConditionType,
+    ),
+}
+
+impl Missing {
+    /// The word in JSON and commands.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Rendered => "rendered",
+            Self::Session => "session",
+            Self::OpenSession => "open_session",
+            Self::FreshSession => "fresh_session",
+            Self::Answer => "answer",
+            Self::AnswerInSession => "answer_in_session",
+            Self::Signature => "signature",
+            Self::Success => "success",
+            Self::OwnPolicyGone => "own_policy_gone",
+            Self::Latest => "latest",
+            Self::SameContent => "same_content",
+            Self::Condition(..) => "condition",
+            Self::Degrading(_) => "degrading_condition",
+        }
+    }
+
+    /// Which condition it is about, where it is about one.
+    #[must_use]
+    pub const fn condition(self) -> Option<ConditionType> {
+        match self {
+            Self::Condition(kind, _) | Self::Degrading(kind) => Some(kind),
+            Self::Rendered
+            | Self::Session
+            | Self::OpenSession
+            | Self::FreshSession
+            | Self::Answer
+            | Self::AnswerInSession
+            | Self::Signature
+            | Self::Success
+            | Self::OwnPolicyGone
+            | Self::Latest
+            | Self::SameContent => None,
+        }
+    }
+
+    /// The state of a (host, component) whose proof lacks this.
+    #[must_use]
+    pub const fn state(self) -> State {
+        match self {
+            Self::Rendered
+            | Self::Session
+            | Self::OpenSession
+            | Self::FreshSession
+            | Self::Signature
+            | Self::Condition(_, Holds::Unknown | Holds::True) => State::Unknown,
+            Self::Answer | Self::AnswerInSession | Self::Latest | Self::SameContent => State::Progressing,
+            Self::Success | Self::OwnPolicyGone | Self::Condition(_, Holds::False) => State::Failed,
+            Self::Degrading(_) => State::Degraded,
+        }
+    }
+}
+
+/// What evidence amounts to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Verdict {
+    /// The state.
+    pub state: State,
+    /// The first fact that a proof lacks; absent if, and only if, the state is converged.
+    pub missing: Option<Missing>,
+}
+
+/// The state of one (host, component), and why it is not converged. There is no other way to a state than this one.
 #[must_use]
-pub fn derive(evidence: &Evidence<'_>) -> State {
-    let (Some(latest), Some(heard_ms_ago)) = (evidence.latest, evidence.heard_ms_ago) else {
-        return State::Unknown;
-    };
-    if heard_ms_ago >= FRESH_MS {
-        return State::Unknown;
+pub fn derive(evidence: &Evidence<'_>) -> Verdict {
+    let missing = first_missing(evidence);
+    Verdict { state: missing.map_or(State::Converged, Missing::state), missing }
+}
+
+fn first_missing(evidence: &Evidence<'_>) -> Option<Missing> {
+    let Evidence { latest, link, said } = evidence;
+    let Some(latest) = latest else { return Some(Missing::Rendered) };
+    match link {
+        Link::Never => return Some(Missing::Session),
+        Link::Closed => return Some(Missing::OpenSession),
+        Link::Open { heard_ms_ago } if *heard_ms_ago >= FRESH_MS => return Some(Missing::FreshSession),
+        Link::Open { .. } => {}
     }
-    if evidence.failed == Some(latest) {
-        return State::Failed;
+    let Some(said) = said else { return Some(Missing::Answer) };
+    let Said { in_this_session, is_genuine, kind, wanted, applied, conditions } = said;
+    if !in_this_session {
+        return Some(Missing::AnswerInSession);
     }
-    if evidence.applied != Some(latest) {
-        return State::Progressing;
+    if !is_genuine {
+        return Some(Missing::Signature);
     }
+    match kind {
+        OutcomeKind::Failed if wanted == latest => return Some(Missing::Success),
+        OutcomeKind::RetainedLocalOverride if wanted == latest => return Some(Missing::OwnPolicyGone),
+        OutcomeKind::Applied | OutcomeKind::Failed | OutcomeKind::RetainedLocalOverride => {}
+    }
+    match applied {
+        Some(applied) if applied == latest => {}
+        Some(applied) if applied.version == latest.version => return Some(Missing::SameContent),
+        Some(_) | None => return Some(Missing::Latest),
+    }
+    first_condition(*latest, conditions)
+}
+
+/// The first condition that is not as a proof needs it: those that block before the others, false before unseen.
+fn first_condition(latest: Stamp, conditions: &[Condition]) -> Option<Missing> {
     let seen = |kind: ConditionType| {
         let at = |condition: &&Condition| condition.kind == kind && condition.observed_version == Some(latest.version);
-        evidence.conditions.iter().find(at).map_or(Holds::Unknown, |condition| condition.status)
+        // Several of one kind: the worst counts.
+        let all = conditions.iter().filter(at).map(|condition| condition.status);
+        all.max_by_key(|status| rank(*status)).unwrap_or(Holds::Unknown)
     };
-    let (blocking, others): (Vec<_>, Vec<_>) = ConditionType::ALL.into_iter().partition(|kind| kind.is_blocking());
-    match (blocking.into_iter().map(seen).max_by_key(rank), others.into_iter().map(seen).max_by_key(rank)) {
-        (Some(Holds::False), _) => State::Failed,
-        (Some(Holds::Unknown) | None, _) => State::Progressing,
-        (Some(Holds::True), Some(Holds::False)) => State::Degraded,
-        (Some(Holds::True), Some(Holds::True | Holds::Unknown) | None) => State::Converged,
-    }
+    let with = |wanted: Holds, blocking: bool| {
+        let is_so = move |kind: &ConditionType| kind.is_blocking() == blocking && seen(*kind) == wanted;
+        ConditionType::ALL.into_iter().find(is_so)
+    };
+    let block = |status: Holds| with(status, true).map(|kind| Missing::Condition(kind, status));
+    block(Holds::False).or_else(|| block(Holds::Unknown)).or_else(|| with(Holds::False, false).map(Missing::Degrading))
 }
 
 /// The worst comes last.
-const fn rank(holds: &Holds) -> u8 {
+const fn rank(holds: Holds) -> u8 {
     match holds {
         Holds::True => 0,
         Holds::Unknown => 1,
@@ -156,64 +315,4 @@ impl FromIterator<State> for Counts {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::condition::Reason;
-    use crate::digest::Digest;
-    use crate::numbers::Version;
-
-    fn mk_stamp(version: u64) -> Stamp {
-        Stamp { version: Version::from_raw(version).expect("not zero"), digest: Digest::of(&version.to_be_bytes()) }
-    }
-
-    fn mk_conditions(version: u64, status: Holds) -> Vec<Condition> {
-        let observed_version = Version::from_raw(version);
-        let one = |kind| Condition { kind, status, reason: Reason::Done, message: String::new(), observed_version };
-        ConditionType::ALL.map(one).to_vec()
-    }
-
-    #[test]
-    fn converged_needs_every_piece_of_evidence() {
-        let conditions = mk_conditions(2, Holds::True);
-        let proof = Evidence {
-            latest: Some(mk_stamp(2)),
-            applied: Some(mk_stamp(2)),
-            failed: None,
-            heard_ms_ago: Some(FRESH_MS - 1),
-            conditions: &conditions,
-        };
-        assert_eq!(derive(&proof), State::Converged);
-        assert_eq!(derive(&Evidence { latest: None, ..proof.clone() }), State::Unknown);
-        assert_eq!(derive(&Evidence { heard_ms_ago: None, ..proof.clone() }), State::Unknown);
-        assert_eq!(derive(&Evidence { heard_ms_ago: Some(FRESH_MS), ..proof.clone() }), State::Unknown);
-        assert_eq!(derive(&Evidence { applied: Some(mk_stamp(1)), ..proof.clone() }), State::Progressing);
-        assert_eq!(derive(&Evidence { applied: Some(mk_stamp(3)), ..proof.clone() }), State::Progressing);
-        assert_eq!(derive(&Evidence { applied: None, failed: Some(mk_stamp(2)), ..proof.clone() }), State::Failed);
-        assert_eq!(
-            derive(&Evidence { conditions: &mk_conditions(1, Holds::True), ..proof.clone() }),
-            State::Progressing
-        );
-        assert_eq!(derive(&Evidence { conditions: &mk_conditions(2, Holds::False), ..proof.clone() }), State::Failed);
-        assert_eq!(derive(&Evidence { conditions: &conditions[..2], ..proof }), State::Progressing);
-    }
-
-    #[test]
-    fn same_version_with_another_digest_is_not_converged() {
-        let other = Stamp { digest: Digest::of(b"other"), ..mk_stamp(2) };
-        let evidence = Evidence {
-            latest: Some(mk_stamp(2)),
-            applied: Some(other),
-            failed: None,
-            heard_ms_ago: Some(0),
-            conditions: &mk_conditions(2, Holds::True),
-        };
-        assert_eq!(derive(&evidence), State::Progressing);
-    }
-
-    #[test]
-    fn nobody_is_not_everybody() {
-        assert_eq!(Counts::default().roll_up(), State::Unknown);
-        assert_eq!(Counts::from_iter([State::Converged, State::Failed, State::Unknown]).roll_up(), State::Failed);
-        assert_eq!(Counts::from_iter([State::Converged; 3]).roll_up(), State::Converged);
-    }
-}
+mod tests;

@@ -16,7 +16,7 @@ use holdfast_model::label::Labels;
 use holdfast_model::name::Name;
 use holdfast_model::numbers::{Revision, SessionEpoch, UpdateSeq};
 use holdfast_model::statement::{Outcome, OutcomeKind};
-use holdfast_model::status::{Evidence, State, derive};
+use holdfast_model::status::{Evidence, Link, Said, Verdict, derive};
 use ipnet::IpNet;
 use sqlx::postgres::PgConnection;
 use time::OffsetDateTime;
@@ -133,35 +133,28 @@ pub struct ObservedOutcome {
 }
 
 impl HostStatus {
-    /// The state of one component. `trusts` says whether a signature is the host's: without one that is, nothing was said.
+    /// What the evidence of one component amounts to. `trusts` says whether a signature is the host's: without one that is, nothing was said.
     #[must_use]
-    pub fn state_of(
+    pub fn verdict_of(
         &self,
         component: &ComponentStatus,
         trusts: &impl Fn(&VerifyingKeyBytes, &ObservedOutcome) -> bool,
-    ) -> State {
+    ) -> Verdict {
         let session = self.session.as_ref();
-        let counts = |said: &&ObservedOutcome| {
-            session.is_some_and(|session| session.session_epoch == said.outcome.session_epoch)
-                && trusts(&self.outcome_key, said)
+        let link = match session.map(|session| session.heard_ms_ago) {
+            None => Link::Never,
+            Some(None) => Link::Closed,
+            Some(Some(heard_ms_ago)) => Link::Open { heard_ms_ago },
         };
-        let said = component.outcome.as_ref().filter(counts);
-        // A local policy of the host is no failure of its own, and what is desired is not in force all the same.
-        let failed = said.filter(|said| said.outcome.kind != OutcomeKind::Applied).map(|said| said.outcome.wanted);
-        derive(&Evidence {
-            latest: component.latest,
-            applied: said.and_then(|said| said.outcome.applied),
-            failed,
-            heard_ms_ago: session.and_then(|session| session.heard_ms_ago),
-            conditions: said.map_or(&[], |said| said.conditions.as_slice()),
-        })
-    }
-
-    /// The state of the host: the worst of its components'.
-    #[must_use]
-    pub fn state(&self, trusts: &impl Fn(&VerifyingKeyBytes, &ObservedOutcome) -> bool) -> State {
-        let states = self.components.iter().map(|component| self.state_of(component, trusts));
-        states.collect::<holdfast_model::status::Counts>().roll_up()
+        let said = component.outcome.as_ref().map(|said| Said {
+            in_this_session: session.is_some_and(|session| session.session_epoch == said.outcome.session_epoch),
+            is_genuine: trusts(&self.outcome_key, said),
+            kind: said.outcome.kind,
+            wanted: said.outcome.wanted,
+            applied: said.outcome.applied,
+            conditions: &said.conditions,
+        });
+        derive(&Evidence { latest: component.latest, link, said })
     }
 }
 

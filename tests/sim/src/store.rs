@@ -18,7 +18,7 @@ use holdfast_model::numbers::{LeaseTerm, Revision, SessionEpoch, UpdateSeq};
 use holdfast_model::policy::Body;
 use holdfast_model::policy::delta::diff;
 use holdfast_model::statement::OutcomeKind;
-use holdfast_model::status::{Evidence, State, derive};
+use holdfast_model::status::{Evidence, Link, Said, State, derive};
 use holdfast_render::Edit;
 use holdfast_render::fleet::Plan;
 use holdfast_wire::encode_changes;
@@ -263,13 +263,18 @@ impl Store {
         let epoch = row.session.session_epoch();
         let leased = self.leases.get(&row.gateway).is_some_and(|lease| lease.expires_at > clock);
         let heard = self.presence.get(&host).filter(|(of, _)| *of == epoch && row.session.is_open() && leased);
-        let said = self.observed.get(&(host, component)).filter(|said| said.last.session_epoch == epoch);
-        derive(&Evidence {
-            latest: self.latest.get(&(host, component)).map(|row| row.stamp),
-            applied: said.and_then(|said| said.applied),
-            failed: said.filter(|said| said.kind == OutcomeKind::Failed).and_then(|said| said.wanted),
-            heard_ms_ago: heard.map(|(_, at)| clock.saturating_sub(*at)),
-            conditions: said.map_or(&[], |said| said.conditions.as_slice()),
-        })
+        let link = heard.map_or(Link::Closed, |(_, at)| Link::Open { heard_ms_ago: clock.saturating_sub(*at) });
+        let said = self.observed.get(&(host, component)).and_then(|said| {
+            Some(Said {
+                in_this_session: said.last.session_epoch == epoch,
+                is_genuine: true,
+                kind: said.kind,
+                wanted: said.wanted?,
+                applied: said.applied,
+                conditions: &said.conditions,
+            })
+        });
+        let latest = self.latest.get(&(host, component)).map(|row| row.stamp);
+        derive(&Evidence { latest, link, said }).state
     }
 }

@@ -2,9 +2,11 @@
 
 use holdfast_api::explain::{DecisionView, EndView, ExplainView, FlowView};
 use holdfast_api::policy::DiffView;
+use holdfast_api::status::{ComponentView, HostView, MissingView, OutcomeView};
 
 use crate::api::{Api, escape};
 use crate::args::Explain;
+use crate::describe::held_back;
 use crate::error::{End, Error};
 use crate::output::{Answer, Format, or_dash};
 use crate::text;
@@ -13,8 +15,55 @@ use time::OffsetDateTime;
 
 /// Shows why.
 pub(super) async fn explain(api: &Api, what: Explain, format: Format) -> Result<End, Error> {
-    let Explain::Flow { from, to, service } = what;
-    let query = format!("from={}&to={}&service={}", escape(&from), escape(&to), escape(&service));
+    match what {
+        Explain::Host { host } => explain_host(api, &host, format).await,
+        Explain::Flow { from, to, service } => explain_flow(api, &from, &to, &service, format).await,
+    }
+}
+
+async fn explain_host(api: &Api, host: &str, format: Format) -> Result<End, Error> {
+    let view: HostView = api.get(&format!("/v1/hosts/{}", escape(host))).await?;
+    let names = vec![view.state.word().to_owned()];
+    Answer { value: &view, names, text: host_words(&view) }.show(format)?;
+    Ok(End::Done)
+}
+
+/// The first fact that is missing, then every component that lacks one, with what would satisfy it said once.
+fn host_words(host: &HostView) -> String {
+    let name = format!("{}/{}", host.namespace, host.name);
+    let lacks = |component: &ComponentView| component.missing.clone().map(|missing| (component.state, missing));
+    let worst = host.components.iter().filter_map(lacks).find(|(state, _)| *state == host.state);
+    let Some((_, first)) = worst.or_else(|| host.components.iter().find_map(lacks)) else {
+        return format!("{name} is {}: nothing is missing", host.state);
+    };
+    let mut lines = vec![format!("{name} is {}: {}", host.state, first.text)];
+    let mut told: Vec<MissingView> = Vec::new();
+    for component in &host.components {
+        let (part, state) = (component.component.word(), component.state.word());
+        let Some(missing) = &component.missing else {
+            lines.push(format!("  {part:<12} {state}"));
+            continue;
+        };
+        lines.push(format!("  {part:<12} {state:<12} {}", missing.text));
+        lines.extend(held_back(component));
+        lines.extend(component.outcome.as_ref().filter(|said| said.kind != "applied").map(said_words));
+        if !told.contains(missing) {
+            lines.push(format!("{:14} needs: {}", "", missing.satisfied_by));
+            told.push(missing.clone());
+        }
+    }
+    lines.join("\n")
+}
+
+/// What a host said of an update that it did not take.
+fn said_words(said: &OutcomeView) -> String {
+    let OutcomeView { kind, wanted, reason, detail, .. } = said;
+    let detail = if detail.is_empty() { String::new() } else { format!(": {detail}") };
+    format!("{:14} it said: {kind} version {} ({reason}){detail}", "", wanted.version)
+}
+
+async fn explain_flow(api: &Api, from: &str, to: &str, service: &str, format: Format) -> Result<End, Error> {
+    let query = format!("from={}&to={}&service={}", escape(from), escape(to), escape(service));
     let view: ExplainView = api.get(&format!("/v1/explain/flow?{query}")).await?;
     Answer { value: &view, names: vec![view.verdict.clone()], text: words(&view) }.show(format)?;
     Ok(End::Done)

@@ -12,6 +12,7 @@ async fn tables_and_words_are_those_of_the_committed_files() {
     plane.enrol("db-1", "10.0.0.1").await;
     plane.enrol("web-1", "10.0.0.2").await;
     plane.file("policies.yaml", crate::intent::POLICIES);
+    check("explain-host-never", &plane.run(&["explain", "host", "web-1"]).await.ended(0));
     check("apply", &plane.run(&["apply", "-f", "policies.yaml"]).await.ended(0));
     plane.render().await;
     plane.all_say(OutcomeKind::Applied).await;
@@ -23,6 +24,7 @@ async fn tables_and_words_are_those_of_the_committed_files() {
     check("explain-denied", &plane.run(&["explain", "flow", "198.51.100.9", "10.0.0.1", "22/tcp"]).await.ended(0));
     check("describe-policy", &plane.run(&["describe", "Policy/default/db"]).await.ended(0));
     check("describe-host-proven", &plane.run(&["describe", "host", "db-1"]).await.ended(0));
+    check("explain-host-proven", &plane.run(&["explain", "host", "db-1"]).await.ended(0));
     check("diff-none", &plane.run(&["diff", "db-1"]).await.ended(0));
 
     plane.file("other.yaml", &crate::intent::POLICIES.replace("tcp: 5432", "tcp: 5433"));
@@ -31,6 +33,7 @@ async fn tables_and_words_are_those_of_the_committed_files() {
     plane.render().await;
     check("diff", &plane.run(&["diff", "default/db-1"]).await.ended(0));
     plane.says("db-1", OutcomeKind::Failed).await;
+    check("explain-host", &plane.run(&["explain", "host", "db-1"]).await.ended(0));
     check("describe-host", &plane.run(&["describe", "host", "db-1"]).await.ended(0));
     check("describe-host-wide", &plane.run(&["describe", "host", "db-1", "-o", "wide"]).await.ended(0));
     assert_eq!(plane.run(&["explain", "flow", "nobody", "db-1", "22/tcp"]).await.code, 3);

@@ -14,9 +14,9 @@ use holdfast_model::desired::Component;
 use holdfast_model::ids::HostId;
 use holdfast_model::numbers::Revision;
 use holdfast_model::statement::{Authority, outcome_bytes};
-use holdfast_model::status::{Counts, State};
+use holdfast_model::status::{Counts, Missing, State, Verdict};
 use holdfast_store::Store;
-use holdfast_store::status::{FleetStatus, HostStatus, ObservedOutcome};
+use holdfast_store::status::{ComponentStatus, FleetStatus, HostStatus, ObservedOutcome};
 use tokio::time::Instant;
 
 use super::refuse::Refusal;
@@ -30,10 +30,24 @@ pub(crate) struct JudgedHost {
     pub(crate) state: State,
 }
 
+impl JudgedHost {
+    fn new(status: HostStatus, components: Vec<JudgedComponent>) -> Self {
+        let counts: Counts = components.iter().map(|component| component.state).collect();
+        Self { status, components, state: counts.roll_up() }
+    }
+
+    /// Each component with what its evidence amounts to.
+    pub(crate) fn judged(&self) -> impl Iterator<Item = (&ComponentStatus, &JudgedComponent)> {
+        self.status.components.iter().zip(&self.components)
+    }
+}
+
 /// What the evidence of one component amounts to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct JudgedComponent {
     pub(crate) state: State,
+    /// The first fact that a proof of convergence lacks.
+    pub(crate) missing: Option<Missing>,
     /// Whether the signature on what the host last said is the host's.
     pub(crate) signature_valid: bool,
 }
@@ -152,13 +166,17 @@ fn judge(fleet: FleetStatus, authority: Authority, proven: &Proven) -> JudgedFle
         genuine
     };
     let one = |status: HostStatus| {
-        let judged = |component: &holdfast_store::status::ComponentStatus| JudgedComponent {
-            state: status.state_of(component, &trusts),
-            signature_valid: component.outcome.as_ref().is_some_and(|said| trusts(&status.outcome_key, said)),
+        let judged = |component: &ComponentStatus| {
+            let Verdict { state, missing } = status.verdict_of(component, &trusts);
+            let said = component.outcome.as_ref();
+            JudgedComponent {
+                state,
+                missing,
+                signature_valid: said.is_some_and(|said| trusts(&status.outcome_key, said)),
+            }
         };
         let components = status.components.iter().map(judged).collect();
-        let state = status.state(&trusts);
-        JudgedHost { components, state, status }
+        JudgedHost::new(status, components)
     };
     JudgedFleet { revision, rendered_revision, hosts: hosts.into_iter().map(one).collect() }
 }

@@ -10,7 +10,7 @@ use holdfast_api::object::Page;
 use holdfast_api::policy::{DiffView, HostPolicyView};
 use holdfast_api::problem::{Problem, ProblemType};
 use holdfast_api::status::{
-    ComponentView, ConditionView, HostView, OutcomeView, PortView, SessionView, StampView, Sync,
+    ComponentView, ConditionView, HostView, MissingView, OutcomeView, PortView, SessionView, StampView, Sync,
 };
 use holdfast_model::artifact::{assemble, encode};
 use holdfast_model::desired::{Component, Stamp};
@@ -76,6 +76,7 @@ fn component_view(status: &ComponentStatus, judged: JudgedComponent) -> Componen
     ComponentView {
         component: status.component,
         state: judged.state,
+        missing: judged.missing.map(MissingView::of),
         latest: status.latest.map(stamp_view),
         latest_revision: status.latest_revision.map(holdfast_model::numbers::Revision::raw),
         applied: genuine.and_then(|said| said.outcome.applied).map(stamp_view),
@@ -141,7 +142,6 @@ fn host_view(host: &JudgedHost, snapshot: &Snapshot) -> HostView {
     labels.extend(spec.map(|spec| spec.labels.clone()).unwrap_or_default());
     let own = snapshot.intent.hosts.get(&status.host).map(|host| host.ports.as_slice()).unwrap_or_default();
     let ports = spec.and_then(|spec| spec.ports.as_deref()).unwrap_or(own);
-    let components = status.components.iter().zip(&host.components);
     HostView {
         id: status.host.to_string(),
         namespace: status.namespace.to_string(),
@@ -156,7 +156,7 @@ fn host_view(host: &JudgedHost, snapshot: &Snapshot) -> HostView {
         last_seen_at: status.last_seen_at.map(rfc3339),
         last_snapshot_sent_at: last_snapshot_sent_at(status).map(rfc3339),
         session: status.session.as_ref().map(session_view),
-        components: components.map(|(status, judged)| component_view(status, *judged)).collect(),
+        components: host.judged().map(|(status, judged)| component_view(status, *judged)).collect(),
     }
 }
 

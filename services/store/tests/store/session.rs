@@ -82,7 +82,7 @@ async fn the_state_of_a_host_follows_its_evidence() {
     let state = async || {
         let status = fleet.operators.fleet_status(Some(vec![host])).await.expect("loads");
         let host = &status.hosts[0];
-        host.state_of(&host.components[0], &trusts)
+        host.verdict_of(&host.components[0], &trusts).state
     };
     assert_eq!(state().await, State::Unknown, "no session yet");
     let epoch = fleet.open(host).await;
@@ -107,7 +107,11 @@ async fn the_state_of_a_host_follows_its_evidence() {
     let only = &status.hosts[0];
     assert!(only.components[0].last_snapshot_sent_at.is_some() && only.last_seen_at.is_some());
     assert_eq!(only.components.len(), Component::ALL.len(), "every component has an explicit state");
-    assert_eq!(only.state_of(&only.components[0], &|_, _| false), State::Progressing, "a bad signature says nothing");
+    assert_eq!(
+        only.verdict_of(&only.components[0], &|_, _| false).state,
+        State::Unknown,
+        "a bad signature proves nothing"
+    );
     fleet.server.sql("UPDATE presence SET heard_at = now() - interval '45 s'");
     assert_eq!(state().await, State::Unknown, "silence");
     fleet.agents.record_presence(vec![(host, epoch, 0)]).await.expect("records");
@@ -124,7 +128,7 @@ async fn a_time_in_which_the_database_was_away_is_counted_neither_against_a_leas
     let state = async || {
         let status = fleet.operators.fleet_status(Some(vec![host])).await.expect("loads");
         let host = &status.hosts[0];
-        host.state_of(&host.components[0], &|_, _| true)
+        host.verdict_of(&host.components[0], &|_, _| true).state
     };
     let epoch = fleet.open(host).await;
     fleet
@@ -173,7 +177,11 @@ async fn c48_a_local_override_is_no_failure_of_delivery_and_the_desired_version_
     fleet.agents.record_outcomes(fleet.gateway, vec![retained]).await.expect("records");
     let status = fleet.operators.fleet_status(Some(vec![host])).await.expect("loads");
     let (host, policy) = (&status.hosts[0], &status.hosts[0].components[0]);
-    assert_eq!(host.state_of(policy, &|_, _| true), State::Failed, "an operation that waits for it ends as failed");
+    assert_eq!(
+        host.verdict_of(policy, &|_, _| true).state,
+        State::Failed,
+        "an operation that waits for it ends as failed"
+    );
     let said = policy.outcome.as_ref().expect("it is told").outcome.kind;
     assert_eq!(said, OutcomeKind::RetainedLocalOverride);
 }

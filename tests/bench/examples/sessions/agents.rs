@@ -27,9 +27,20 @@ const PER_SOURCE: u32 = 64;
 /// So many agents, whose single changes are measured, share threads with the renderer's half. All others have threads of their own, as hosts have
 /// machines of their own: what a change of all makes them do does not stand before a single one on this side.
 const APART: usize = 8;
+/// How nice the threads of all others are where they give way.
+const OTHERS_NICE: i32 = 19;
 
 /// An agent's answer, written at a moment; the stamp is absent for the floor's.
 type Answer = (Instant, Option<(Component, Stamp)>);
+
+/// How the threads of all agents but those apart share the processors.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Threads {
+    /// As every other thread: what all do is part of what is measured.
+    Alike,
+    /// They give way: on machines of their own they would take no processor from the gateway, nor from those apart.
+    GiveWay,
+}
 
 /// Agents that have dialled.
 pub(crate) struct Crowd {
@@ -46,14 +57,18 @@ pub(crate) struct Crowd {
 
 impl Crowd {
     /// Lets all agents dial.
-    pub(crate) fn dial(fleet: &Fleet, kind: Kind, to: SocketAddr) -> Self {
+    pub(crate) fn dial(fleet: &Fleet, kind: Kind, to: SocketAddr, threads: Threads) -> Self {
         let tasks = Tasks::new(Shutdown::new());
         let components = match kind {
             Kind::Product => Component::ALL.len(),
             Kind::Floor => 1,
         };
         let (told, answers) = mpsc::channel(fleet.hosts.len() * (components + 1));
-        let others = Builder::new_multi_thread().enable_all().build().expect("a runtime");
+        let begin = move || match threads {
+            Threads::Alike => {}
+            Threads::GiveWay => rustix::process::setpriority_process(None, OTHERS_NICE).expect("a thread may give way"),
+        };
+        let others = Builder::new_multi_thread().enable_all().on_thread_start(begin).build().expect("a runtime");
         let (still, is_still) = watch::channel(false);
         let last = u32::try_from(fleet.hosts.len() - 1).expect("a fleet");
         let dialled = Instant::now();

@@ -26,7 +26,7 @@ use holdfast_store::testing::TestPostgres;
 use holdfast_suite::nats::{NatsServer, NatsVersion};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-use crate::agents::Crowd;
+use crate::agents::{Crowd, Threads};
 use crate::fleet::Fleet;
 use crate::serve::{Kind, Order};
 use crate::server::{Place, Server};
@@ -118,20 +118,12 @@ async fn measure(size: Size, place: Place) -> Report {
             .side(names[0], Role::Product)
             .side(names[1], Role::Floor)
             .ratio("P3", names[0], names[1], Bound::AtMost(3.0));
-    let beside = ["while all change", "while nothing else changes"];
-    let mut single = Paired::new(
-        format!("a change of one host of {}, committed to its answer: the 99th percentile of a round", size.agents),
-        size.rounds,
-    )
-    .side(beside[0], Role::Product)
-    .side(beside[1], Role::Product)
-    .ratio("E25", beside[0], beside[1], Bound::AtMost(3.0));
     let (mut cpu, mut rss) = ([Times::default(), Times::default()], [Vec::new(), Vec::new()]);
     for round in 0..size.rounds {
         for (side, order) in orders.iter().enumerate() {
             let mut server = Server::start(place, order);
             let before = server.usage();
-            let mut crowd = Crowd::dial(&fleet, order.kind, server.address());
+            let mut crowd = Crowd::dial(&fleet, order.kind, server.address(), Threads::Alike);
             storm.push(round, names[side], crowd.all_answered().await);
             cpu[side].push((server.usage().cpu - before.cpu) / size.agents);
             tokio::time::sleep(size.settle).await;
@@ -143,18 +135,11 @@ async fn measure(size: Size, place: Place) -> Report {
                 };
                 change.push(round, names[side], crowd.all_answered_since(begun, fleet.newest()).await);
             }
-            if order.kind == Kind::Product {
-                single.push(round, beside[1], p99(crowd.singles(&mut fleet, size.singles).await));
-                let mut times = Vec::new();
-                for _ in 0..size.changes {
-                    times.extend(crowd.singles_beside(&mut fleet).await);
-                }
-                single.push(round, beside[0], p99(times));
-            }
             crowd.leave().await;
         }
     }
-    report.compared.extend([storm.compared(), change.compared(), single.compared()]);
+    report.compared.extend([storm.compared(), change.compared()]);
+    report.compared.push(singles(&mut fleet, &size, place, &orders[0]).await.compared());
     let slow = slow::measure(&mut fleet, Server::start(place, &orders[0]), size.unread).await;
     report.compared.push(slow.singles.compared());
     report.strict.extend(slow.memory);
@@ -165,6 +150,31 @@ async fn measure(size: Size, place: Place) -> Report {
     let rss = Strict::of("memory of the server for a session that is idle", ours, "bytes");
     report.strict.push(rss.over("P11", "bare rustls", floor, Some(3.0)));
     report
+}
+
+/// Changes of single hosts while all change, beside the same while nothing else does.
+async fn singles(fleet: &mut Fleet, size: &Size, place: Place, order: &Order) -> Paired {
+    let sides = ["while all change", "while nothing else changes"];
+    let mut single = Paired::new(
+        format!("a change of one host of {}, committed to its answer: the 99th percentile of a round", size.agents),
+        size.rounds,
+    )
+    .side(sides[0], Role::Product)
+    .side(sides[1], Role::Product)
+    .ratio("E25", sides[0], sides[1], Bound::AtMost(3.0));
+    for round in 0..size.rounds {
+        let server = Server::start(place, order);
+        let mut crowd = Crowd::dial(fleet, Kind::Product, server.address(), Threads::GiveWay);
+        crowd.all_answered().await;
+        single.push(round, sides[1], p99(crowd.singles(fleet, size.singles).await));
+        let mut times = Vec::new();
+        for _ in 0..size.changes {
+            times.extend(crowd.singles_beside(fleet).await);
+        }
+        single.push(round, sides[0], p99(times));
+        crowd.leave().await;
+    }
+    single
 }
 
 fn p99(mut times: Vec<Duration>) -> Duration {

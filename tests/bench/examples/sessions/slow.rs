@@ -7,7 +7,7 @@
 use holdfast_bench::Strict;
 use holdfast_bench::paired::{Bound, Paired, Role};
 
-use crate::agents::Crowd;
+use crate::agents::{Crowd, Threads};
 use crate::fleet::Fleet;
 use crate::serve::Kind;
 use crate::server::Server;
@@ -31,7 +31,7 @@ pub(crate) async fn measure(fleet: &mut Fleet, mut server: Server, versions: usi
         .side(sides[1], Role::Product)
         .ratio("E22", sides[0], sides[1], Bound::AtMost(1.5));
     let last = fleet.hosts.len() - 1;
-    let mut crowd = Crowd::dial(fleet, Kind::Product, server.address());
+    let mut crowd = Crowd::dial(fleet, Kind::Product, server.address(), Threads::Alike);
     crowd.all_answered().await;
     for _ in 0..WARM {
         fleet.change_large(last).await;

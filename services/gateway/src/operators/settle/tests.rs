@@ -90,7 +90,7 @@ fn mk_host(n: u128, latest_revision: u64, state: State, said_s_ago: i64) -> Judg
             last_seen_at: None,
             components: vec![component],
         },
-        components: vec![JudgedComponent { state, signature_valid: true }],
+        components: vec![JudgedComponent { state, missing: None, signature_valid: true }],
         state,
     }
 }
