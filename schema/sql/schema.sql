@@ -90,6 +90,23 @@ CREATE TABLE public.desired_states (
     CONSTRAINT desired_states_signature_check CHECK ((octet_length(signature) = 64)),
     CONSTRAINT desired_states_version_check CHECK ((version > 0))
 );
+CREATE TABLE public.drifts (
+    host_id uuid NOT NULL,
+    kind smallint NOT NULL,
+    session_epoch bigint NOT NULL,
+    instance uuid NOT NULL,
+    total bigint NOT NULL,
+    age_ms bigint NOT NULL,
+    process text,
+    pid bigint,
+    counts jsonb,
+    told_at timestamp with time zone NOT NULL,
+    CONSTRAINT drifts_age_ms_check CHECK ((age_ms >= 0)),
+    CONSTRAINT drifts_check CHECK (((process IS NULL) = (pid IS NULL))),
+    CONSTRAINT drifts_kind_check CHECK (((kind >= 1) AND (kind <= 4))),
+    CONSTRAINT drifts_total_check CHECK ((total > 0))
+)
+WITH (fillfactor='70');
 CREATE TABLE public.enrol_token_hashes (
     hash bytea NOT NULL,
     token_id uuid NOT NULL,
@@ -326,6 +343,8 @@ ALTER TABLE ONLY public.desired_latest
     ADD CONSTRAINT desired_latest_pkey PRIMARY KEY (host_id, component);
 ALTER TABLE ONLY public.desired_states
     ADD CONSTRAINT desired_states_pkey PRIMARY KEY (host_id, component, version);
+ALTER TABLE ONLY public.drifts
+    ADD CONSTRAINT drifts_pkey PRIMARY KEY (host_id, kind);
 ALTER TABLE ONLY public.enrol_token_hashes
     ADD CONSTRAINT enrol_token_hashes_pkey PRIMARY KEY (hash);
 ALTER TABLE ONLY public.enrol_token_hashes
@@ -389,6 +408,7 @@ CREATE TRIGGER events_only_added BEFORE DELETE OR UPDATE OR TRUNCATE ON public.e
 ALTER TABLE public.events ENABLE ROW LEVEL SECURITY;
 CREATE POLICY events_of_agents_door ON public.events FOR INSERT TO holdfast_gateway_agents WITH CHECK ((kind = ANY (ARRAY['certificate.requested'::text, 'enrolment.requested'::text, 'lease.acquired'::text, 'outcome.recorded'::text, 'protocol.fault'::text, 'session.closed'::text, 'session.opened'::text, 'session.snapshot_sent'::text])));
 CREATE POLICY events_of_agents_door_contested ON public.events FOR INSERT TO holdfast_gateway_agents WITH CHECK ((kind = 'session.contested'::text));
+CREATE POLICY events_of_agents_door_drift ON public.events FOR INSERT TO holdfast_gateway_agents WITH CHECK ((kind = ANY (ARRAY['drift.contended'::text, 'drift.found'::text, 'drift.repaired'::text, 'drift.settled'::text])));
 CREATE POLICY events_of_operators_door ON public.events FOR INSERT TO holdfast_gateway_operators WITH CHECK ((kind = ANY (ARRAY['authority.epoch.raised'::text, 'intent.object.deleted'::text, 'intent.object.put'::text, 'operation.accepted'::text, 'operation.finished'::text, 'token.api.created'::text, 'token.api.revoked'::text, 'token.enrol.created'::text, 'token.enrol.revoked'::text])));
 CREATE POLICY events_of_operators_door_in_a_new_life ON public.events FOR INSERT TO holdfast_gateway_operators WITH CHECK ((kind = 'authority.rollback.confirmed'::text));
 CREATE POLICY events_of_renderer ON public.events FOR INSERT TO holdfast_renderer WITH CHECK ((kind = ANY (ARRAY['certificate.issued'::text, 'enrolment.refused'::text, 'host.addresses.changed'::text, 'host.enrolled'::text, 'lease.acquired'::text, 'operation.finished'::text, 'render.committed'::text, 'render.desired'::text])));
@@ -435,6 +455,10 @@ GRANT SELECT,INSERT ON TABLE public.desired_states TO holdfast_renderer;
 GRANT SELECT ON TABLE public.desired_states TO holdfast_gateway_agents;
 GRANT SELECT ON TABLE public.desired_states TO holdfast_gateway_operators;
 GRANT SELECT ON TABLE public.desired_states TO holdfast_reader;
+GRANT SELECT ON TABLE public.drifts TO holdfast_renderer;
+GRANT SELECT,INSERT,UPDATE ON TABLE public.drifts TO holdfast_gateway_agents;
+GRANT SELECT ON TABLE public.drifts TO holdfast_gateway_operators;
+GRANT SELECT ON TABLE public.drifts TO holdfast_reader;
 GRANT INSERT ON TABLE public.enrol_token_hashes TO holdfast_gateway_operators;
 GRANT SELECT ON TABLE public.enrol_token_hashes TO holdfast_gateway_agents;
 GRANT SELECT,INSERT ON TABLE public.enrol_tokens TO holdfast_gateway_operators;

@@ -1,12 +1,12 @@
 //! What is kept open, from flags.
 
-use std::fs;
 use std::net::{IpAddr, SocketAddr};
 
 use clap::Args;
 use holdfast_model::policy::PortRange;
 
 use crate::plan::Kept;
+use crate::service::default_route_interfaces;
 use crate::standalone::parse_range;
 
 /// Flags of what the agent keeps open whatever is rendered.
@@ -61,39 +61,10 @@ fn ports(text: &str) -> Result<List<PortRange>, String> {
 #[expect(clippy::unnecessary_wraps, reason = "clap wants a parser that may fail")]
 fn uplinks(text: &str) -> Result<List<String>, String> {
     if text.trim() == "auto" {
-        return Ok(List(default_route_interfaces()));
+        // Without a list of routes there is no such family, and so no such route.
+        return Ok(List(default_route_interfaces().unwrap_or_default().into_iter().collect()));
     }
     Ok(List(words(text).map(str::to_owned).collect()))
-}
-
-/// The interfaces that have a default route of either family.
-fn default_route_interfaces() -> Vec<String> {
-    // Without these files there is no such family, and so no such route.
-    let v4 = fs::read_to_string("/proc/net/route").unwrap_or_default();
-    let v6 = fs::read_to_string("/proc/net/ipv6_route").unwrap_or_default();
-    let mut names: Vec<String> = default_routes_v4(&v4).chain(default_routes_v6(&v6)).collect();
-    names.sort_unstable();
-    names.dedup();
-    names
-}
-
-/// Lines of name, destination, gateway, flags, …, mask in field 8; all in hexadecimal.
-fn default_routes_v4(text: &str) -> impl Iterator<Item = String> {
-    text.lines().skip(1).filter_map(|line| {
-        let fields: Vec<&str> = line.split_whitespace().collect();
-        let is_default = fields.get(1) == Some(&"00000000") && fields.get(7) == Some(&"00000000");
-        fields.first().filter(|_| is_default).map(|name| (*name).to_owned())
-    })
-}
-
-/// Lines of destination, its length, …, the name in the last field; `lo` carries the unreachable default of a namespace without one.
-fn default_routes_v6(text: &str) -> impl Iterator<Item = String> {
-    text.lines().filter_map(|line| {
-        let fields: Vec<&str> = line.split_whitespace().collect();
-        let is_default =
-            fields.first().is_some_and(|to| to.bytes().all(|byte| byte == b'0')) && fields.get(1) == Some(&"00");
-        fields.last().filter(|name| is_default && **name != "lo").map(|name| (*name).to_owned())
-    })
 }
 
 #[cfg(test)]
@@ -106,18 +77,5 @@ mod tests {
         assert_eq!(ports("22, 8000-8001").map(|list| list.0.len()), Ok(2));
         assert!(ports("22,x").is_err_and(|error| error.contains("`x`")));
         assert!(list::<SocketAddr>("10.0.0.1").is_err());
-    }
-
-    #[test]
-    fn default_routes_are_told_from_others() {
-        let v4 = "Iface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT\n\
-                  eth0 00000000 0100A8C0 0003 0 0 0 00000000 0 0 0\n\
-                  eth1 0000A8C0 00000000 0001 0 0 0 00FFFFFF 0 0 0\n";
-        assert_eq!(default_routes_v4(v4).collect::<Vec<_>>(), ["eth0"]);
-        let zeros = "00000000000000000000000000000000";
-        let v6 = format!(
-            "{zeros} 00 {zeros} 00 fe80 00000400 1 0 00450003 eth2\n{zeros} 00 {zeros} 00 {zeros} ffffffff 1 0 00200200 lo\n"
-        );
-        assert_eq!(default_routes_v6(&v6).collect::<Vec<_>>(), ["eth2"]);
     }
 }

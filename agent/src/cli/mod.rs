@@ -10,6 +10,7 @@ mod print;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
 use holdfast_identity::{CaPin, tls};
@@ -70,6 +71,10 @@ enum Command {
         /// Whether other programs are kept from changing the table: auto, on or off
         #[arg(long, env = "HOLDFAST_AGENT_TABLE_OWNER", default_value = "auto", value_name = "WHEN")]
         table_owner: TableOwner,
+        /// How often the whole table is read though nobody said that it changed, in milliseconds
+        #[arg(long, env = "HOLDFAST_AGENT_VERIFY_INTERVAL_MS", default_value = "30000", value_name = "MS",
+            value_parser = clap::value_parser!(u64).range(100..=3_600_000))]
+        verify_interval_ms: u64,
         #[command(flatten)]
         kept: KeptArguments,
     },
@@ -228,10 +233,11 @@ pub fn main() -> ExitCode {
 
 fn execute(Arguments { state, command }: Arguments) -> Result<(), Error> {
     match command {
-        Command::Run { standalone, table_owner, kept } => {
+        Command::Run { standalone, table_owner, verify_interval_ms, kept } => {
             start_log()?;
             let source = standalone.map_or(Source::Gateways, Source::File);
-            let config = Config { state_folder: state, source, kept: kept.into_kept(), table_owner };
+            let verify_interval = Duration::from_millis(verify_interval_ms);
+            let config = Config { state_folder: state, source, kept: kept.into_kept(), table_owner, verify_interval };
             Ok(runtime()?.block_on(service::run(config))?)
         }
         Command::Enrol { token_file, gateway, ca_pin, name, anew } => {

@@ -10,7 +10,7 @@ use holdfast_runtime::Chain;
 use serde::Serialize;
 
 use crate::enrolment::{Enrolled, Grant};
-use crate::service::{LastOutcome, LedgerState, Status};
+use crate::service::{Forwarded, LastDrift, LastOutcome, LedgerState, Status};
 use crate::session::Link;
 
 /// The error with its causes, once.
@@ -85,6 +85,39 @@ pub(super) fn local_later(is_there: bool) -> io::Result<()> {
     writeln!(io::stdout().lock(), "{text}")
 }
 
+const fn forwarded(forwarded: Forwarded) -> &'static str {
+    match forwarded {
+        Forwarded::NotAsked => "not asked: the policy enforces nothing",
+        Forwarded::Nothing => "nothing: this host passes nothing on",
+        Forwarded::Enforced => "enforced",
+        Forwarded::NotEnforced => {
+            "NOT ENFORCED: packets may pass that no rule sees; name the host's uplinks (--uplinks)"
+        }
+    }
+}
+
+/// The link of a session, as people read it.
+fn link(link: &Link, updates: u64) -> String {
+    match link {
+        Link::Waiting { ms } => format!("none, next dial in {}", seconds(*ms)),
+        Link::Polling { gateway, session_epoch } => format!("polls {gateway}, epoch {session_epoch}"),
+        Link::Stopped => "none: an operator asked that this host be enrolled anew".to_owned(),
+        Link::Dialling { gateway } => format!("dialling {gateway}"),
+        Link::Open { gateway, session_epoch } => {
+            format!("open with {gateway}, epoch {session_epoch}, {updates} updates")
+        }
+    }
+}
+
+fn last_drift(last: &LastDrift) -> String {
+    let process = match (&last.process, last.pid) {
+        (Some(process), Some(pid)) => format!("{process} (pid {pid})"),
+        (Some(_) | None, _) => "a process that nobody saw".to_owned(),
+    };
+    let repaired = if last.repaired { "repaired" } else { "NOT repaired" };
+    format!("{} ago by {process}, {repaired}; {}", seconds(last.ms_ago), last.differed)
+}
+
 pub(super) fn status(status: &Status) -> io::Result<()> {
     let mut out = io::stdout().lock();
     let mut line = |name: &str, value: String| writeln!(out, "{name:<12} {value}");
@@ -111,10 +144,13 @@ pub(super) fn status(status: &Status) -> io::Result<()> {
         },
     )?;
     let contended = if policy.contended { ", contended" } else { "" };
-    line("drift", format!("{} repaired{contended}", policy.drifts))?;
+    line("drift", format!("{} found{contended}", policy.drifts))?;
+    if let Some(last) = &policy.last_drift {
+        line("last drift", last_drift(last))?;
+    }
     let table = &status.table;
     line("table", format!("{}{}", table.name, if table.owned { ", owned" } else { "" }))?;
-    line("forwarded", if table.forwarded_enforced { "enforced".to_owned() } else { "not enforced".to_owned() })?;
+    line("forwarded", forwarded(table.forwarded).to_owned())?;
     line("dropped", format!("{} packets, would drop {}", table.dropped_packets, table.would_drop_packets))?;
     if let Some(last) = &policy.last_outcome {
         line("last", format!("{} version {}", last.outcome, last.wanted.version))?;
@@ -122,20 +158,7 @@ pub(super) fn status(status: &Status) -> io::Result<()> {
     if let Some(session) = &status.session {
         line("host", session.host.to_string())?;
         line("authority", format!("{} epoch {}", session.authority, session.authority_epoch))?;
-        line(
-            "session",
-            match &session.link {
-                Link::Waiting { ms } => format!("none, next dial in {}", seconds(*ms)),
-                Link::Polling { gateway, session_epoch } => {
-                    format!("polls {gateway}, epoch {session_epoch}")
-                }
-                Link::Stopped => "none: an operator asked that this host be enrolled anew".to_owned(),
-                Link::Dialling { gateway } => format!("dialling {gateway}"),
-                Link::Open { gateway, session_epoch } => {
-                    format!("open with {gateway}, epoch {session_epoch}, {} updates", session.updates)
-                }
-            },
-        )?;
+        line("session", link(&session.link, session.updates))?;
         if let Some(last) = &session.last_end {
             line("last end", last.clone())?;
         }

@@ -21,7 +21,7 @@ use holdfast_runtime::fail_point;
 pub use ports::{Attempt, Cause, Depth, Kernel, Record, RecordContent, Store};
 pub use update::{Content, Outcome, Update};
 
-use crate::plan::{Difference, Kept, ObservedRule, Ruleset, layout};
+use crate::plan::{Deviation, Kept, ObservedRule, Ruleset, layout};
 use accept::Refusal;
 
 /// Who rendered a policy, and the proof.
@@ -355,19 +355,24 @@ impl<K: Kernel, S: Store> Engine<K, S> {
         }
     }
 
-    /// Reads the whole table and repairs it; the difference if there was one.
+    /// Reads the whole table; what differs, if anything does: it is to be repaired.
     ///
     /// # Errors
-    /// The kernel's reason if it could not be read or repaired.
-    pub fn repair(&mut self) -> Result<Option<Difference>, Cause> {
+    /// The kernel's reason if it could not be read.
+    pub fn find_drift(&mut self) -> Result<Option<Deviation>, Cause> {
         let Some((_, ruleset)) = in_force(self.local.as_ref(), self.held.as_ref()) else { return Ok(None) };
-        let difference = self.kernel.check(ruleset)?;
-        self.unproven = difference.is_some();
-        if difference.is_some() {
-            self.drifts += 1;
-            self.put_back()?;
-        }
-        Ok(difference)
+        let deviation = self.kernel.check(ruleset)?;
+        self.unproven = deviation.is_some();
+        self.drifts += u64::from(deviation.is_some());
+        Ok(deviation)
+    }
+
+    /// Brings back what is to be in force.
+    ///
+    /// # Errors
+    /// The kernel's reason if that is not there yet; it is to be tried again.
+    pub fn repair(&mut self) -> Result<(), Cause> {
+        self.put_back()
     }
 
     /// Whether anybody wrote to any ruleset since ours was last read and found right.

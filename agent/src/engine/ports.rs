@@ -3,7 +3,7 @@
 use holdfast_model::desired::Stamp;
 
 use super::{Entry, Origin};
-use crate::plan::{Difference, ObservedRule, Ruleset};
+use crate::plan::{Deviation, Difference, ObservedRule, Ruleset};
 
 /// Why a kernel or a disk did not do something; ends in a log line or in a condition's text.
 pub type Cause = Box<dyn std::error::Error + Send + Sync>;
@@ -35,11 +35,11 @@ pub trait Kernel {
     /// Makes the table hold `target`, by an edit of `base` if it is known to hold that, else of whatever it holds.
     fn apply(&mut self, base: Option<&Ruleset>, target: &Ruleset, depth: Depth) -> Attempt;
 
-    /// Reads the whole table; the first difference from `target`.
+    /// Reads the whole table; what of it differs from `target`.
     ///
     /// # Errors
     /// The reason if it could not be read.
-    fn check(&mut self, target: &Ruleset) -> Result<Option<Difference>, Cause>;
+    fn check(&mut self, target: &Ruleset) -> Result<Option<Deviation>, Cause>;
 
     /// Whether anybody wrote to any ruleset since the table was last read and found right.
     ///

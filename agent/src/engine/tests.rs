@@ -7,6 +7,7 @@ use std::rc::Rc;
 use holdfast_model::artifact;
 use holdfast_model::condition::{ConditionType, Holds, Reason};
 use holdfast_model::digest::Digest;
+use holdfast_model::drift::DriftCounts;
 use holdfast_model::ids::AuthorityId;
 use holdfast_model::numbers::{AuthorityEpoch, Version};
 use holdfast_model::policy::{Chain, Mode, delta};
@@ -15,7 +16,7 @@ use holdfast_wire::encode_changes;
 use uuid::Uuid;
 
 use super::*;
-use crate::plan::RuleId;
+use crate::plan::{Difference, RuleId};
 
 #[test]
 fn an_update_is_written_down_put_into_the_kernel_read_back_and_then_good() {
@@ -53,7 +54,7 @@ fn a_disk_that_gives_nothing_never_opens_a_table_that_enforces() {
         let mut engine = Engine::new(FakeKernel(world.clone()), FakeStore(world.clone()), Kept::default());
         assert_eq!(engine.start(loaded).expect("starts"), Started::LeftAlone);
         assert!(!engine.is_proven() && world.kernel_holds() == enforced);
-        assert_eq!(engine.repair().expect("reads"), None);
+        assert_eq!(engine.find_drift().expect("reads"), None);
         assert_eq!(world.kernel_holds(), enforced, "nobody knows what else should be there");
     }
     let world = World::new();
@@ -135,7 +136,8 @@ fn c48_a_local_policy_goes_before_what_is_sent_which_is_kept_and_in_force_once_i
     assert_eq!(engine.apply(&whole(1, &isolated(true))).reason(), Reason::Backward);
     // A foreign change is repaired to the local policy.
     world.0.borrow_mut().kernel = None;
-    assert!(engine.repair().expect("repairs").is_some());
+    assert!(engine.find_drift().expect("reads").is_some());
+    engine.repair().expect("repairs");
     assert_eq!(world.kernel_holds(), in_kernel(&local));
     assert!(engine.lift_local().expect("lifts") && engine.is_proven());
     assert_eq!(world.kernel_holds(), in_kernel(&isolated(false)), "the newest that was sent");
@@ -268,9 +270,12 @@ fn drift_is_found_counted_and_repaired() {
     let world = World::new();
     let mut engine = world.engine();
     engine.apply(&whole(1, &isolated(true)));
-    assert_eq!(engine.repair().expect("reads"), None);
+    assert_eq!(engine.find_drift().expect("reads"), None);
     world.0.borrow_mut().kernel = None;
-    assert_eq!(engine.repair().expect("repairs"), Some(Difference::NoTable));
+    let found = engine.find_drift().expect("reads");
+    assert_eq!(found, Some(Deviation::of_table(Difference::NoTable)));
+    assert!(!engine.is_proven(), "until it is put right");
+    engine.repair().expect("repairs");
     assert_eq!((engine.drifts(), engine.is_proven()), (1, true));
     assert_eq!(world.kernel_holds(), Some(layout(&isolated(true), &Kept::default())));
 }
@@ -360,11 +365,11 @@ impl Kernel for FakeKernel {
         }
     }
 
-    fn check(&mut self, target: &Ruleset) -> Result<Option<Difference>, Cause> {
+    fn check(&mut self, target: &Ruleset) -> Result<Option<Deviation>, Cause> {
         Ok(match &self.0.0.borrow().kernel {
-            None => Some(Difference::NoTable),
+            None => Some(Deviation::of_table(Difference::NoTable)),
             Some(held) if held == target => None,
-            Some(_) => Some(Difference::Chain("in".to_owned())),
+            Some(_) => Some(Deviation { first: Difference::Chain("in".to_owned()), counts: DriftCounts::default() }),
         })
     }
 

@@ -14,8 +14,8 @@ use super::owner::{OWNED, PERSIST, TableOwner};
 use super::{jitter, read, tracking};
 use crate::engine::{Attempt, Cause, Depth, Kernel};
 use crate::plan::{
-    Difference, Edits, Members, Observed, ObservedRule, Placed, Ruleset, Span, compare, compare_chain, edits_between,
-    edits_from,
+    Deviation, Difference, Edits, Members, Observed, ObservedRule, Placed, Ruleset, Span, compare, compare_chain,
+    edits_between, edits_from, tally,
 };
 
 /// How often a whole read begins anew because somebody wrote meanwhile.
@@ -321,16 +321,17 @@ impl Netfilter {
         }
     }
 
-    fn check_whole(&mut self, target: &Ruleset) -> Result<Option<Difference>, Error> {
+    fn check_whole(&mut self, target: &Ruleset) -> Result<Option<Deviation>, Error> {
         self.verified = None;
         let (generation, observed) = self.observe_ours()?;
-        let Some(observed) = observed else { return Ok(Some(Difference::NoTable)) };
+        let Some(observed) = observed else { return Ok(Some(Deviation::of_table(Difference::NoTable))) };
         Ok(match self.compare(target, &observed) {
             Ok(placed) => {
                 self.verified = Some(Verified { generation, placed });
                 None
             }
-            Err(difference) => Some(difference),
+            Err(first @ (Difference::NoTable | Difference::TableFlags(_))) => Some(Deviation::of_table(first)),
+            Err(first) => Some(Deviation { first, counts: tally(target, &observed) }),
         })
     }
 
@@ -367,7 +368,7 @@ impl Kernel for Netfilter {
         })
     }
 
-    fn check(&mut self, target: &Ruleset) -> Result<Option<Difference>, Cause> {
+    fn check(&mut self, target: &Ruleset) -> Result<Option<Deviation>, Cause> {
         self.patiently(|kernel| kernel.check_whole(target)).map_err(Cause::from)
     }
 

@@ -79,7 +79,9 @@ fn ends_transaction(message: &Message<'_>) -> Option<(u32, String)> {
     let attributes = message.attributes();
     let pid = attributes.find(WRITER_PID).ok().flatten().and_then(|attribute| attribute.u32().ok()).unwrap_or(0);
     let name = attributes.find(WRITER_NAME).ok().flatten();
-    Some((pid, name.and_then(|attribute| attribute.text().ok()).unwrap_or("unknown").to_owned()))
+    // A process may call itself by any bytes.
+    let name = name.map_or(&[][..], |attribute| attribute.value.split(|byte| *byte == 0).next().unwrap_or_default());
+    Some((pid, String::from_utf8_lossy(name).into_owned()))
 }
 
 /// Tables, chains, rules, sets and elements all name their table in attribute 1.

@@ -14,6 +14,7 @@ mod matching;
 mod observed;
 mod ruleset;
 mod set;
+mod tally;
 mod text;
 
 pub use edit::{ChainEdit, Edits, Frame, RulePut, SetEdit, edits_between, edits_from};
@@ -24,6 +25,7 @@ pub use matching::{End, Match, Ports};
 pub use observed::{Difference, Observed, ObservedChain, ObservedRule, ObservedSet, Placed, compare, compare_chain};
 pub use ruleset::{Chain, Effect, Hook, Rule, RuleId, Ruleset, TABLE};
 pub use set::{Boundary, Key, Members, Span};
+pub use tally::{Deviation, tally};
 
 #[cfg(test)]
 mod tests;

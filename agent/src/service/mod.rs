@@ -4,13 +4,18 @@
 //! - Nothing that waits for the kernel holds up what answers; commands to the worker queue up to a cap.
 //! - Ending, by signal or crash, leaves everything enforced.
 
+mod drift;
+mod forwarding;
 mod lock;
 mod run;
 mod status;
 mod war;
 mod worker;
 
+pub use drift::DriftLog;
+pub use forwarding::Forwarded;
+pub(crate) use forwarding::default_route_interfaces;
 pub use lock::{Lock, LockError};
 pub use run::{Config, Error, Source, run, take_down};
-pub use status::{Counter, LastOutcome, LedgerState, PolicyStatus, Status, TableStatus};
+pub use status::{Counter, LastDrift, LastOutcome, LedgerState, PolicyStatus, Status, TableStatus};
 pub use worker::{Worker, WorkerGone};

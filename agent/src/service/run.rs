@@ -14,6 +14,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 
+use super::forwarding::Forwarded;
 use super::lock::{Lock, LockError};
 use super::status::{LastOutcome, PolicyStatus, Status, TableStatus};
 use super::worker::{Report, Start, StartError, Worker, WorkerGone, take_table_away};
@@ -26,8 +27,6 @@ use crate::plan::{Kept, KeptError};
 use crate::session::{SessionStatus, Shell};
 use crate::standalone::{self, load_local, load_policy};
 
-/// How often the whole table is read though nobody said that it changed.
-const VERIFY_INTERVAL: Duration = Duration::from_secs(30);
 /// Questions that are being answered at once.
 const QUESTIONS_MAX: usize = 16;
 
@@ -51,6 +50,8 @@ pub struct Config {
     pub kept: Kept,
     /// Whether the table is owned.
     pub table_owner: TableOwner,
+    /// How often the whole table is read though nobody said that it changed.
+    pub verify_interval: Duration,
 }
 
 /// Why the agent does not run, or ended.
@@ -183,7 +184,7 @@ async fn serve(
     let mut hangup = signal(SignalKind::hangup()).map_err(Error::Signal)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(Error::Signal)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(Error::Signal)?;
-    let mut tick = interval(VERIFY_INTERVAL);
+    let mut tick = interval(service.config.verify_interval);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (down, mut is_down) = watch::channel(false);
     let down = Arc::new(down);
@@ -292,7 +293,7 @@ impl Service {
     }
 
     async fn status(&self, with_counters: bool) -> Result<Status, WorkerGone> {
-        let Report { seen, contended, owned, last_outcome, ledger } = self.worker.observe().await?;
+        let Report { seen, contended, reads, last_drift, owned, last_outcome, ledger } = self.worker.observe().await?;
         let source = match &self.config.source {
             Source::File(path) => format!("file {}", path.display()),
             Source::Gateways => "gateways".to_owned(),
@@ -308,7 +309,9 @@ impl Service {
                 mode: seen.mode,
                 proven: seen.proven,
                 last_outcome,
+                reads,
                 drifts: seen.drifts,
+                last_drift,
                 contended,
                 fault: seen.fault,
                 ledger,
@@ -316,7 +319,8 @@ impl Service {
             table: TableStatus {
                 name: "inet holdfast".to_owned(),
                 owned,
-                forwarded_enforced: seen.forwarded_enforced,
+                forwarded_enforced: seen.forwarded == Forwarded::Enforced,
+                forwarded: seen.forwarded,
                 dropped_packets: seen.dropped_packets,
                 would_drop_packets: seen.would_drop_packets,
                 counters: with_counters.then_some(seen.counters),
@@ -346,8 +350,10 @@ fn pass_notices_on(mut watch: Watch, worker: &Worker) {
     loop {
         let told = match watch.wait() {
             Ok(Notice::Quiet) => Ok(()),
-            Ok(Notice::Touched { pid, name }) => worker.noticed(pid, name),
-            Ok(Notice::Lost) => worker.noticed(0, "unknown".to_owned()),
+            // What this agent itself wrote it has read back.
+            Ok(Notice::Touched { pid, .. }) if pid == std::process::id() => Ok(()),
+            Ok(Notice::Touched { pid, name }) => worker.noticed(Some((pid, &name))),
+            Ok(Notice::Lost) => worker.noticed(None),
             Err(error) => {
                 tracing::error!(error = %Chain(&error), "kernel notices end; the slow tick goes on");
                 return;

@@ -5,10 +5,12 @@ use std::path::PathBuf;
 use holdfast_model::condition::Condition;
 use holdfast_model::desired::Stamp;
 use holdfast_model::digest::Digest;
+use holdfast_model::drift::DriftCounts;
 use holdfast_model::policy::Mode;
 use holdfast_model::statement::OutcomeKind;
 use serde::{Deserialize, Serialize};
 
+use super::forwarding::Forwarded;
 use crate::engine::{Engine, Kernel, Outcome, Store};
 use crate::plan::{Effect, ObservedRule, Rule, Ruleset};
 use crate::session::SessionStatus;
@@ -46,14 +48,35 @@ pub struct PolicyStatus {
     pub proven: bool,
     /// How the last update ended.
     pub last_outcome: Option<LastOutcome>,
+    /// How often the whole table was read though nobody had an update for it.
+    #[serde(default)]
+    pub reads: u64,
     /// How often the kernel was found to hold something else.
     pub drifts: u64,
+    /// The last time that it was.
+    #[serde(default)]
+    pub last_drift: Option<LastDrift>,
     /// Whether another tool undoes our repairs; only the slow tick repairs then.
     pub contended: bool,
     /// What was wrong with the kernel at last, if anything.
     pub fault: Option<String>,
     /// The disk.
     pub ledger: LedgerState,
+}
+
+/// A kernel that was found to hold something else.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct LastDrift {
+    /// How long ago.
+    pub ms_ago: u64,
+    /// The process that had written, where the kernel told.
+    pub process: Option<String>,
+    /// Its number.
+    pub pid: Option<u32>,
+    /// What differed.
+    pub differed: DriftCounts,
+    /// Whether it was put right.
+    pub repaired: bool,
 }
 
 /// A policy of this host's own.
@@ -121,6 +144,9 @@ pub struct TableStatus {
     pub owned: bool,
     /// Whether what passes through the host is held to the policy: an uplink is known.
     pub forwarded_enforced: bool,
+    /// The same, with what is not asked and what is not there told apart.
+    #[serde(default)]
+    pub forwarded: Forwarded,
     /// Packets that our rules dropped, by what the kernel counts now.
     pub dropped_packets: u64,
     /// Packets that our rules would have dropped if the host were enforced.
@@ -151,7 +177,7 @@ pub(super) struct Seen {
     pub(super) mode: Mode,
     pub(super) proven: bool,
     pub(super) drifts: u64,
-    pub(super) forwarded_enforced: bool,
+    pub(super) forwarded: Forwarded,
     pub(super) counters: Vec<Counter>,
     pub(super) dropped_packets: u64,
     pub(super) would_drop_packets: u64,
@@ -179,7 +205,7 @@ pub(super) fn observe<K: Kernel, S: Store>(engine: &mut Engine<K, S>) -> Seen {
         mode,
         proven: engine.is_proven(),
         drifts: engine.drifts(),
-        forwarded_enforced: enforcing && !engine.kept().uplinks.is_empty(),
+        forwarded: Forwarded::observe(enforcing, &engine.kept().uplinks),
         dropped_packets: if mode == Mode::Enforced { count } else { 0 },
         would_drop_packets: if mode == Mode::Simulation { count } else { 0 },
         counters: rules.iter().map(|rule| counter(ruleset, rule)).collect(),

@@ -1,11 +1,12 @@
 //! The thread that owns kernel and disk.
 //!
 //! - Commands are worked off one by one; each is answered, also when the asker has gone.
-//! - What the kernel was found to hold instead of the policy is repaired here, on a notice and on the slow tick.
+//! - What the kernel was found to hold instead of the policy is told and repaired here, on a notice, before an update and on the slow tick.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
+use std::time::Instant;
 
 use holdfast_model::artifact;
 use holdfast_model::desired::Stamp;
@@ -13,15 +14,16 @@ use holdfast_model::numbers::Version;
 use holdfast_model::policy::{Body, delta};
 use holdfast_model::statement::{Authority, OutcomeKind};
 use holdfast_wire::encode_changes;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
+use uuid::Uuid;
 
-use super::status::{LastOutcome, LedgerState, Seen, observe};
-use super::war::War;
+use super::drift::{Drift, DriftLog, LastWriter};
+use super::status::{LastDrift, LastOutcome, LedgerState, Seen, observe};
 use crate::engine::{Cause, Content, Engine, Entry, Kernel, Loaded, Outcome, Update};
 use crate::enrolment::Enrolment;
 use crate::ledger::{self, Ledger};
 use crate::nft::{self, Netfilter, TableOwner};
-use crate::plan::Kept;
+use crate::plan::{Deviation, Kept};
 
 /// Commands that wait; beyond it whoever asks waits too.
 const COMMANDS_MAX: usize = 64;
@@ -75,7 +77,7 @@ pub(super) enum Command {
     Keep(Kept, oneshot::Sender<Result<(), String>>),
     Observe(oneshot::Sender<Report>),
     Held(oneshot::Sender<Option<(Option<Authority>, Stamp)>>),
-    Noticed { pid: u32, name: String },
+    Noticed,
     Verify,
     Down(oneshot::Sender<Result<bool, String>>),
 }
@@ -84,6 +86,8 @@ pub(super) enum Command {
 pub(super) struct Report {
     pub(super) seen: Seen,
     pub(super) contended: bool,
+    pub(super) reads: u64,
+    pub(super) last_drift: Option<LastDrift>,
     pub(super) owned: bool,
     pub(super) last_outcome: Option<LastOutcome>,
     pub(super) ledger: LedgerState,
@@ -93,6 +97,8 @@ pub(super) struct Report {
 #[derive(Clone, Debug)]
 pub struct Worker {
     commands: mpsc::Sender<Command>,
+    last_writer: LastWriter,
+    drift: watch::Receiver<DriftLog>,
 }
 
 impl Worker {
@@ -100,7 +106,12 @@ impl Worker {
     pub(super) fn start(start: Start) -> Result<Self, StartError> {
         let (commands, inbox) = mpsc::channel(COMMANDS_MAX);
         let (ready, started) = std::sync::mpsc::sync_channel(1);
-        let run = move || match Thread::open(start) {
+        // Totals are counted within one start of the agent, and this names it.
+        let drift = Drift::new(Uuid::now_v7());
+        let (told, heard) = watch::channel(drift.log().clone());
+        let last_writer = LastWriter::default();
+        let writer = last_writer.clone();
+        let run = move || match Thread::open(start, drift, told, writer) {
             Ok(thread) => {
                 drop(ready.send(Ok(())));
                 thread.serve(inbox);
@@ -109,7 +120,7 @@ impl Worker {
         };
         thread::Builder::new().name("netfilter".to_owned()).spawn(run).map_err(StartError::Thread)?;
         match started.recv() {
-            Ok(result) => result.map(|()| Self { commands }),
+            Ok(result) => result.map(|()| Self { commands, last_writer, drift: heard }),
             Err(gone) => Err(StartError::Thread(std::io::Error::other(gone))),
         }
     }
@@ -174,9 +185,17 @@ impl Worker {
         drop(self.commands.try_send(Command::Verify));
     }
 
-    /// Tells that somebody changed our table; from a thread of its own.
-    pub(super) fn noticed(&self, pid: u32, name: String) -> Result<(), WorkerGone> {
-        self.commands.blocking_send(Command::Noticed { pid, name }).map_err(|_| WorkerGone)
+    /// Tells that somebody changed our table, and who, where that was heard; from a thread of its own.
+    pub(super) fn noticed(&self, writer: Option<(u32, &str)>) -> Result<(), WorkerGone> {
+        if let Some((pid, name)) = writer {
+            self.last_writer.put(pid, name);
+        }
+        self.commands.blocking_send(Command::Noticed).map_err(|_| WorkerGone)
+    }
+
+    /// What can be told of drift, and each change of it.
+    pub(crate) fn drift(&self) -> watch::Receiver<DriftLog> {
+        self.drift.clone()
     }
 }
 
@@ -186,12 +205,22 @@ struct Thread {
     last_outcome: Option<LastOutcome>,
     ledger: LedgerState,
     fault: Option<String>,
-    war: War,
+    drift: Drift,
+    told: watch::Sender<DriftLog>,
+    last_writer: LastWriter,
+    last_drift: Option<(Instant, LastDrift)>,
+    /// How often the whole table was read to see whether it is as it should be.
+    reads: u64,
     is_down: bool,
 }
 
 impl Thread {
-    fn open(start: Start) -> Result<Self, StartError> {
+    fn open(
+        start: Start,
+        drift: Drift,
+        told: watch::Sender<DriftLog>,
+        last_writer: LastWriter,
+    ) -> Result<Self, StartError> {
         let host = start.enrolment.as_ref().map(|enrolment| enrolment.host);
         // A file's policy has no signature; whoever writes that file may write this one.
         let is_genuine = |entry: &Entry| start.enrolment.as_ref().is_none_or(|enrolment| enrolment.is_genuine(entry));
@@ -211,8 +240,19 @@ impl Thread {
         let mut engine = Engine::new(kernel, ledger, start.kept).with_local(start.local);
         let started = engine.start(loaded);
         let version = engine.held().map(|held| held.entry.stamp.version.raw());
-        let mut thread =
-            Self { engine, owned, last_outcome: None, ledger: state, fault: None, war: War::default(), is_down: false };
+        let mut thread = Self {
+            engine,
+            owned,
+            last_outcome: None,
+            ledger: state,
+            fault: None,
+            drift,
+            told,
+            last_writer,
+            last_drift: None,
+            reads: 0,
+            is_down: false,
+        };
         match started {
             Ok(started) => tracing::info!(?started, version, owned, "kernel holds what the disk says"),
             // The slow tick tries again.
@@ -228,6 +268,7 @@ impl Thread {
                 Command::Offer(body, reply) => drop(reply.send(self.offer(&body))),
                 Command::Local(body, reply) => drop(reply.send(self.enforce_local(body.map(|body| *body)))),
                 Command::Keep(kept, reply) => {
+                    self.settle_drift();
                     drop(reply.send(self.engine.keep(kept).map_err(|error| error.to_string())));
                 }
                 Command::Observe(reply) => drop(reply.send(self.report())),
@@ -236,7 +277,7 @@ impl Thread {
                     let held = held.map(|held| (held.origin.map(|origin| origin.authority), held.stamp));
                     let _asker_gone = reply.send(held);
                 }
-                Command::Noticed { pid, name } => self.noticed(pid, &name),
+                Command::Noticed => self.noticed(),
                 Command::Verify => self.verify(),
                 Command::Down(reply) => {
                     self.is_down = true;
@@ -247,6 +288,7 @@ impl Thread {
     }
 
     fn apply(&mut self, update: &Update) -> Outcome {
+        self.settle_drift();
         let outcome = self.engine.apply(update);
         let (version, digest) = (update.stamp.version.raw(), update.stamp.digest.short());
         if outcome.kind == OutcomeKind::Applied {
@@ -266,6 +308,7 @@ impl Thread {
     }
 
     fn enforce_local(&mut self, body: Option<Body>) -> Result<bool, String> {
+        self.settle_drift();
         let digest = body.as_ref().map(Body::digest);
         if self.engine.local().map(|local| local.body.digest()) == digest {
             return Ok(false);
@@ -285,23 +328,30 @@ impl Thread {
         changed.map_err(|error| error.to_string())
     }
 
-    fn noticed(&mut self, pid: u32, name: &str) {
+    fn noticed(&mut self) {
         if self.is_down {
             return;
         }
         match self.engine.has_moved() {
-            // The change was our own and has been read back.
-            Ok(false) => {}
-            Ok(true) if self.war.is_on() => {
+            // The change was our own and has been read back, or another table's.
+            Ok(false) => self.last_writer.forget(),
+            Ok(true) if self.drift.is_contended(Instant::now()) => {
                 // Not read until the slow tick: nothing is known of it until then.
                 self.engine.doubt();
-                tracing::debug!(pid, process = name, "ruleset is contended");
+                tracing::debug!("ruleset is contended");
             }
-            Ok(true) => {
-                tracing::warn!(pid, process = name, "another process changed the ruleset");
-                self.verify();
-            }
+            Ok(true) => self.verify(),
             Err(error) => self.failed(&error, "ruleset cannot be read after a notice"),
+        }
+    }
+
+    /// What somebody wrote since the table was read is told and repaired before an update comes: it is none of the update's doing.
+    fn settle_drift(&mut self) {
+        if self.engine.is_proven()
+            && !self.drift.is_contended(Instant::now())
+            && matches!(self.engine.has_moved(), Ok(true))
+        {
+            self.verify();
         }
     }
 
@@ -309,17 +359,45 @@ impl Thread {
         if self.is_down {
             return;
         }
-        match self.engine.repair() {
+        if self.drift.tick(Instant::now()) {
+            tracing::info!("nobody fights for our table any more");
+            self.tell_drift();
+        }
+        self.reads += 1;
+        match self.engine.find_drift() {
             Ok(None) => self.fault = None,
-            Ok(Some(difference)) => {
+            Ok(Some(deviation)) => self.repair(&deviation),
+            Err(error) => self.failed(&error, "policy in the kernel cannot be read"),
+        }
+    }
+
+    /// Tells what differs, and puts it right.
+    fn repair(&mut self, deviation: &Deviation) {
+        let (now, writer, counts) = (Instant::now(), self.last_writer.take(), deviation.counts);
+        let (pid, process) = writer.as_ref().map(|writer| (writer.pid, writer.name.clone())).unzip();
+        tracing::warn!(%deviation, process, pid, "another process changed our table");
+        let begins = self.drift.found(now, writer.clone(), counts);
+        let last = LastDrift { ms_ago: 0, process, pid, differed: counts, repaired: false };
+        let last = &mut self.last_drift.insert((now, last)).1;
+        // Told before it is repaired: who is told knows of it however long that takes.
+        self.told.send_replace(self.drift.log().clone());
+        match self.engine.repair() {
+            Ok(()) => {
+                last.repaired = true;
                 self.fault = None;
-                tracing::warn!(%difference, "policy in the kernel was repaired");
-                if self.war.repaired() {
-                    tracing::error!("another process fights for our table; it is repaired on the slow tick only");
-                }
+                self.drift.repaired(Instant::now(), writer, counts);
+                tracing::warn!("our table is repaired");
             }
             Err(error) => self.failed(&error, "policy in the kernel cannot be repaired"),
         }
+        if begins {
+            tracing::error!("another process fights for our table; it is repaired on the slow tick only");
+        }
+        self.tell_drift();
+    }
+
+    fn tell_drift(&self) {
+        self.told.send_replace(self.drift.log().clone());
     }
 
     fn failed(&mut self, error: &Cause, what: &'static str) {
@@ -330,10 +408,13 @@ impl Thread {
     fn report(&mut self) -> Report {
         let mut seen = observe(&mut self.engine);
         seen.fault = seen.fault.or_else(|| self.fault.clone());
-        let contended = self.war.is_on();
+        let now = Instant::now();
+        let ms_since = |at| u64::try_from(now.saturating_duration_since(at).as_millis()).unwrap_or(u64::MAX);
         Report {
             seen,
-            contended,
+            contended: self.drift.is_contended(now),
+            reads: self.reads,
+            last_drift: self.last_drift.clone().map(|(at, last)| LastDrift { ms_ago: ms_since(at), ..last }),
             owned: self.owned,
             last_outcome: self.last_outcome.clone(),
             ledger: self.ledger.clone(),

@@ -62,6 +62,7 @@ pub(super) async fn drive(
     let mut input = vec![0; READ_BYTES];
     let mut inventory = shell.inventory.clone();
     let mut local_changes = shell.local_changes.clone();
+    let mut drift = shell.drift.clone();
     loop {
         // 1. What happened.
         pump.take_events(shell, dialer, gateway, session).await?;
@@ -118,6 +119,7 @@ pub(super) async fn drive(
                 tracing::info!(addresses = now.addresses.len(), "own addresses changed");
                 session.handle_inventory(now);
             }
+            Ok(()) = drift.changed() => shell.tell_drift(session),
             Ok(()) = local_changes.changed() => return Ok(CloseCause::Lost),
             () = sleep(deadline.unwrap_or(FAREWELL_TIMEOUT)), if deadline.is_some() => match pump.closed {
                 Some(cause) => return Ok(cause),
@@ -233,6 +235,7 @@ impl Pump {
                         status.refusal = None;
                         status.link = Link::Open { gateway: gateway.to_owned(), session_epoch: ack.session_epoch };
                     });
+                    shell.tell_drift(session);
                 }
                 Event::Apply(apply) => {
                     shell.tell(|status| status.take(apply.component));

@@ -42,7 +42,7 @@ use uuid::Uuid;
 
 use crate::enrolment::{self, Enrolment};
 use crate::plan::Kept;
-use crate::service::{Worker, WorkerGone};
+use crate::service::{DriftLog, Worker, WorkerGone};
 use components::Components;
 use gateways::Gateways;
 use keys::HostKeys;
@@ -93,6 +93,8 @@ pub struct Shell {
     boot_id: Uuid,
     /// The session that goes on by polls.
     handed_over: Option<SessionEpoch>,
+    /// What can be told of drift.
+    drift: watch::Receiver<DriftLog>,
     /// Moves when the host's own policy comes or goes.
     local_changes: watch::Receiver<u64>,
     /// Why this host ended its last session to begin one anew.
@@ -116,6 +118,7 @@ impl Shell {
             own_end: None,
             inventory: inventory::watch(),
             enrolment,
+            drift: worker.drift(),
             worker,
             base,
             status,
@@ -143,6 +146,15 @@ impl Shell {
 
     fn now(&self) -> Instant {
         Instant::from_millis(u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX))
+    }
+
+    /// Hands what is to be told of drift to a session, which says what it did not say yet.
+    fn tell_drift(&mut self, session: &mut Session<HostKeys>) {
+        let (now, at) = (self.now(), std::time::Instant::now());
+        let reports = self.drift.borrow_and_update().reports(at);
+        for report in reports {
+            session.handle_drift(report, now);
+        }
     }
 
     fn tell(&self, change: impl FnOnce(&mut SessionStatus)) {

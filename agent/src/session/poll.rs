@@ -27,13 +27,13 @@ use holdfast_wire::enrol::Problem;
 use holdfast_wire::frame::Deframer;
 use holdfast_wire::limits::CHUNK_BYTES_MAX;
 use holdfast_wire::message::{
-    Chunk, Delivery, Directive, HelloAck, Inventory, Liveness, Message, OutcomeReport, SessionLimits, Update,
-    UpdateContent,
+    Chunk, Delivery, Directive, DriftReport, HelloAck, Inventory, Liveness, Message, OutcomeReport, SessionLimits,
+    Update, UpdateContent,
 };
 use holdfast_wire::negotiate::{Protocol, ProtocolRange};
 use holdfast_wire::sync::{
-    SYNC_ANSWER_BYTES_MAX, SYNC_OUTCOMES_MAX, SYNC_PATH, SYNC_WAIT_MS_MAX, SeenState, SyncAnswer, SyncInventory,
-    SyncOutcome, SyncRequest, SyncState,
+    SYNC_ANSWER_BYTES_MAX, SYNC_DRIFTS_MAX, SYNC_OUTCOMES_MAX, SYNC_PATH, SYNC_WAIT_MS_MAX, SeenState, SyncAnswer,
+    SyncDrift, SyncInventory, SyncOutcome, SyncRequest, SyncState,
 };
 use hyper::Method;
 use hyper::header::{CONTENT_TYPE, RETRY_AFTER};
@@ -45,7 +45,7 @@ use super::drive::{Applying, is_unkept, or_never, rename, start, warn_refused};
 use super::keys::HostKeys;
 use super::status::Link;
 use crate::enrolment::{self, Enrolment};
-use crate::service::WorkerGone;
+use crate::service::{DriftLog, WorkerGone};
 
 /// How much longer than the wait an answer may take to begin, and how long nothing of it may come: a slow link has as long as it takes.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
@@ -92,6 +92,8 @@ struct Polls {
     /// A look at the disk that is under way.
     looking: Option<JoinHandle<bool>>,
     outcomes: Vec<OutcomeReport>,
+    drifts: Vec<DriftReport>,
+    drift_changes: watch::Receiver<DriftLog>,
     inventory: Option<Inventory>,
     inventory_changes: watch::Receiver<Inventory>,
     local_changes: watch::Receiver<u64>,
@@ -119,6 +121,8 @@ pub(super) async fn poll(
         unkept: BTreeSet::new(),
         looking: None,
         outcomes: Vec::new(),
+        drifts: Vec::new(),
+        drift_changes: shell.drift.clone(),
         inventory: Some(shell.inventory.borrow().clone()),
         inventory_changes: shell.inventory.clone(),
         local_changes: shell.local_changes.clone(),
@@ -130,6 +134,9 @@ pub(super) async fn poll(
         if let Some(cause) = polls.closed {
             return Ok(cause);
         }
+        // What had to wait a moment goes with the next request.
+        shell.tell_drift(&mut polls.machine);
+        polls.take_words(shell);
         let request = polls.request(shell);
         match polls.hear(shell, &request).await {
             Heard::News => continue,
@@ -140,6 +147,10 @@ pub(super) async fn poll(
             }
             Heard::Answer(answer) => {
                 polls.outcomes.drain(..request.outcomes.len());
+                let is_told = |report: &DriftReport| {
+                    request.drifts.iter().any(|told| (told.kind, told.total) == (report.kind, report.total))
+                };
+                polls.drifts.retain(|report| !is_told(report));
                 polls.inventory = None;
                 polls.take(shell, dialer, *answer).await?;
             }
@@ -166,6 +177,13 @@ impl Polls {
                 Ok(()) = self.inventory_changes.changed(), if may_be_cut => {
                     self.inventory = Some(self.inventory_changes.borrow_and_update().clone());
                     return Heard::News;
+                }
+                Ok(()) = self.drift_changes.changed() => {
+                    shell.tell_drift(&mut self.machine);
+                    self.take_words(shell);
+                    if may_be_cut && !self.drifts.is_empty() {
+                        return Heard::News;
+                    }
                 }
                 looked = or_never(&mut self.looking) => {
                     self.looking = None;
@@ -199,7 +217,7 @@ impl Polls {
 
     /// Whether nothing is under way and nothing is owed: then a request may wait.
     fn is_idle(&self) -> bool {
-        self.applying.is_none() && self.outcomes.is_empty() && self.machine.is_open()
+        self.applying.is_none() && self.outcomes.is_empty() && self.drifts.is_empty() && self.machine.is_open()
     }
 
     fn request(&self, shell: &Shell) -> SyncRequest {
@@ -216,6 +234,7 @@ impl Polls {
             last_update_seq: self.last_update_seq,
             seen: self.seen.values().copied().collect(),
             outcomes,
+            drifts: self.drifts.iter().take(SYNC_DRIFTS_MAX).map(drift_out).collect(),
             inventory,
             wait_ms: Some(if self.is_idle() { SYNC_WAIT_MS_MAX } else { 0 }),
         }
@@ -313,6 +332,7 @@ impl Polls {
                         status.refusal = None;
                         status.link = Link::Polling { gateway, session_epoch: ack.session_epoch };
                     });
+                    shell.tell_drift(&mut self.machine);
                 }
                 Event::Apply(apply) => {
                     shell.tell(|status| status.take(apply.component));
@@ -339,9 +359,17 @@ impl Polls {
         while let Ok(Some(_)) = self.machine.poll_transmit(&mut bytes) {
             deframer.push(&std::mem::take(&mut bytes));
             let Ok(Some(frame)) = deframer.poll_frame() else { continue };
-            if let Ok(Message::Outcome(report)) = decode_as(ProtocolRange::only(Protocol::NEWEST), &frame) {
-                self.settle(shell, &report);
-                self.outcomes.push(report);
+            match decode_as(ProtocolRange::only(Protocol::NEWEST), &frame) {
+                Ok(Message::Outcome(report)) => {
+                    self.settle(shell, &report);
+                    self.outcomes.push(report);
+                }
+                Ok(Message::Drift(report)) => {
+                    // The newest of a kind counts those before it.
+                    self.drifts.retain(|older| older.kind != report.kind);
+                    self.drifts.push(report);
+                }
+                Ok(_) | Err(_) => {}
             }
         }
     }
@@ -385,6 +413,12 @@ fn ack_of(answer: &SyncAnswer) -> HelloAck {
         },
         gateways: answer.gateways.clone(),
     }
+}
+
+fn drift_out(report: &DriftReport) -> SyncDrift {
+    let DriftReport { kind, instance, total, age_ms, writer, counts } = report.clone();
+    let (process, pid) = writer.map(|writer| (writer.name, writer.pid)).unzip();
+    SyncDrift { kind, instance, total, age_ms, process, pid, counts }
 }
 
 fn outcome_out(report: &OutcomeReport) -> SyncOutcome {

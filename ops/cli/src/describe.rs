@@ -2,7 +2,7 @@
 
 use holdfast_api::authority::WaitsFor;
 use holdfast_api::policy::{HostPolicyView, RuleView};
-use holdfast_api::status::{ComponentView, HostView};
+use holdfast_api::status::{ComponentView, DriftView, HostView};
 use holdfast_model::policy::Direction;
 use time::OffsetDateTime;
 
@@ -34,6 +34,7 @@ pub(crate) fn host_text(host: &HostView, policy: &HostPolicyView, wide: bool, no
         );
     }
     lines.extend(host.components.iter().filter_map(held_back));
+    lines.extend(host.drift.as_ref().map(|drift| drift_line(drift, now)));
     lines.extend(direction(policy, Direction::Ingress, policy.ingress_isolated, wide));
     lines.extend(direction(policy, Direction::Egress, policy.egress_isolated, wide));
     lines.extend([
@@ -64,6 +65,19 @@ pub(crate) fn host_text(host: &HostView, policy: &HostPolicyView, wide: bool, no
         lines.extend(component_lines(component, wide, now));
     }
     lines.join("\n")
+}
+
+/// What was found in the host's kernel, and by whom it had been put there.
+fn drift_line(drift: &DriftView, now: OffsetDateTime) -> String {
+    let process = match (&drift.process, drift.pid) {
+        (Some(process), Some(pid)) => format!("by {process} (pid {pid})"),
+        (Some(_) | None, _) => "by a process that nobody saw".to_owned(),
+    };
+    let repaired = if drift.repaired { "repaired" } else { "NOT REPAIRED" };
+    let times = if drift.found == 1 { "once".to_owned() } else { format!("{} times", drift.found) };
+    let last = since(&drift.last_found_at, now);
+    let war = if drift.contended { "; CONTENDED: another tool undoes each repair" } else { "" };
+    format!("Drift:        found {times}, last {last} {process}, {repaired}; {}{war}", drift.differed)
 }
 
 /// The policy always; the others once they hold something or are not well.
@@ -197,6 +211,29 @@ mod tests {
 
     fn held_back_text(component: &ComponentView) -> String {
         held_back(component).unwrap()
+    }
+
+    #[test]
+    fn drift_is_told_with_the_process_and_what_differed_and_a_war_as_one() {
+        let drift = |process: Option<&str>, repaired, contended| DriftView {
+            found: 2,
+            last_found_at: "2026-01-01T00:00:00Z".to_owned(),
+            process: process.map(str::to_owned),
+            pid: process.map(|_| 4_321),
+            differed: "rules missing: 1".to_owned(),
+            repaired,
+            contended,
+        };
+        let now = OffsetDateTime::from_unix_timestamp(1_767_225_660).unwrap();
+        let told = |process, repaired, contended| drift_line(&drift(process, repaired, contended), now);
+        let quiet = told(Some("nft"), true, false);
+        assert!(
+            quiet.starts_with("Drift:        found 2 times, last ") && quiet.contains(" by nft (pid 4321), repaired; "),
+            "{quiet}"
+        );
+        assert!(quiet.ends_with("; rules missing: 1"), "{quiet}");
+        let loud = told(None, false, true);
+        assert!(loud.contains("a process that nobody saw, NOT REPAIRED") && loud.contains("CONTENDED"), "{loud}");
     }
 
     #[test]

@@ -278,6 +278,25 @@ fn tcp() -> String {
     "tcp".to_owned()
 }
 
+/// A kernel that was found to hold something else than it should, by the word of its host's agent.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct DriftView {
+    /// How often, since that agent started.
+    pub found: u64,
+    /// When the last time, in RFC 3339 and UTC.
+    pub last_found_at: String,
+    /// The process that had written, where the kernel told.
+    pub process: Option<String>,
+    /// Its number.
+    pub pid: Option<u32>,
+    /// What differed, in counts.
+    pub differed: String,
+    /// Whether it was put right since.
+    pub repaired: bool,
+    /// Whether another tool undoes each repair now: only the slow tick repairs then.
+    pub contended: bool,
+}
+
 /// One enrolled host.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct HostView {
@@ -312,4 +331,7 @@ pub struct HostView {
     pub session: Option<SessionView>,
     /// Every component.
     pub components: Vec<ComponentView>,
+    /// What its agent found in its kernel; absent if that was always what it should be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drift: Option<DriftView>,
 }

@@ -27,11 +27,11 @@ pub use codes::{CloseReason, CodeError, EnrolmentRefusal, Fault, NamespaceScope,
 pub use directive::{Directive, DirectiveError, DirectiveKind};
 pub use event::{
     ApiTokenCreated, ApiTokenRevoked, AuthorityCreated, AuthorityEpochRaised, AuthorityRollbackConfirmed,
-    CONFIRMED_HOSTS_MAX, CertificateIssued, CertificateRequested, DesiredState, EnrolTokenCreated, EnrolTokenRevoked,
-    EnrolmentRefused, EnrolmentRequested, Event, EventError, HostAddressesChanged, HostEnrolled, Kind, LeaseAcquired,
-    ObjectDeleted, ObjectPut, OperationAccepted, OperationFinished, OutcomeRecorded, ProtocolFault,
-    RENDERED_STATES_MAX, RenderCommitted, RenderDesired, RenderSignedAgain, SessionClosed, SessionContested,
-    SessionOpened, SnapshotSent,
+    CONFIRMED_HOSTS_MAX, CertificateIssued, CertificateRequested, DesiredState, DriftContended, DriftFound,
+    DriftRepaired, DriftSettled, EnrolTokenCreated, EnrolTokenRevoked, EnrolmentRefused, EnrolmentRequested, Event,
+    EventError, HostAddressesChanged, HostEnrolled, Kind, LeaseAcquired, ObjectDeleted, ObjectPut, OperationAccepted,
+    OperationFinished, OutcomeRecorded, ProtocolFault, RENDERED_STATES_MAX, RenderCommitted, RenderDesired,
+    RenderSignedAgain, SessionClosed, SessionContested, SessionOpened, SnapshotSent,
 };
 pub use hint::{HOST_HINT_ENTRIES_MAX, Hint, HintError, HostHint};
 pub use hint_numbers::HintNumbers;
@@ -42,4 +42,4 @@ pub use secret_free::{SecretFree, require_secret_free};
 pub use subject::{
     DIRECTIVE_PREFIX, EVENT_PREFIX, HINT_PREFIX, SubjectError, aggregate_of, event_filter, event_subject, kind_of,
 };
-pub use text::{AgentVersion, Detail, Label128, TextError};
+pub use text::{AgentVersion, Detail, Label128, ProcessName, TextError};

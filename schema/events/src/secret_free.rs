@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use holdfast_model::condition::{Condition, Reason};
 use holdfast_model::desired::{Component, Stamp};
 use holdfast_model::digest::Digest;
+use holdfast_model::drift::DriftCounts;
 use holdfast_model::ids::{ApiTokenId, AuthorityId, EnrolTokenId, EventId, GatewayId, HostId, ObjectId, OperationId};
 use holdfast_model::intent::{DeclaredPort, Kind, Spec};
 use holdfast_model::name::Name;
@@ -57,7 +58,7 @@ macro_rules! secret_free {
 pub(crate) use secret_free;
 
 secret_free!(
-    bool, u8, u16, u32, u64, i64, Uuid, OffsetDateTime, IpAddr, IpNet, Name, Digest, Stamp, Component, Condition, Reason,
+    bool, u8, u16, u32, u64, i64, Uuid, OffsetDateTime, IpAddr, IpNet, Name, Digest, Stamp, Component, Condition, DriftCounts, Reason,
     Kind, Spec, DeclaredPort, ApiTokenId, AuthorityId, EnrolTokenId, EventId, GatewayId, HostId, ObjectId, OperationId,
     AuthorityEpoch, EventSeq, LeaseTerm, Revision, SessionEpoch, UpdateSeq, Version,
     // Labels: keys and values of at most 63 characters of a closed alphabet, which operators author for everybody to see.

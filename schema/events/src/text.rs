@@ -3,6 +3,7 @@
 use std::fmt;
 
 use holdfast_model::condition::{DETAIL_BYTES_MAX, bounded};
+use holdfast_model::drift::WRITER_BYTES_MAX;
 use serde::{Deserialize, Serialize};
 
 use crate::secret_free::secret_free;
@@ -76,6 +77,8 @@ texts! {
     Detail, DETAIL_BYTES_MAX;
     /// What people call something that has an id: a token, a lease, its holder.
     Label128, 128;
+    /// What a kernel calls a process.
+    ProcessName, WRITER_BYTES_MAX;
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ pub mod artifact;
 pub mod condition;
 pub mod desired;
 pub mod digest;
+pub mod drift;
 pub mod fence;
 pub mod ids;
 pub mod intent;

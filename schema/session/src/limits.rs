@@ -45,5 +45,7 @@ pub const FAULTS_MAX: usize = 64;
 pub const FAULTS_QUEUED_MAX: usize = 8;
 /// Directives that wait to be written.
 pub const DIRECTIVES_QUEUED_MAX: usize = 8;
+/// How long an agent waits between two reports of drift of one kind.
+pub const DRIFT_PAUSE: Duration = Duration::from_secs(2);
 /// Events that wait for the shell. One message makes at most two, so a shell that drains after each never meets this.
 pub const EVENTS_MAX: usize = 2 * UPDATES_IN_FLIGHT_MAX + 4 * Component::ALL.len();

@@ -104,6 +104,8 @@ codes! {
         BadValue 6 "bad_value",
         /// A directive that this build does not know was ignored.
         UnknownDirective 7 "unknown_directive",
+        /// Something was said more often than its limit allows, and was passed over.
+        TooOften 8 "too_often",
     }
 
     /// What a gateway asks of an agent beside updates.

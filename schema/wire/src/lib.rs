@@ -19,6 +19,7 @@ mod speak;
 pub mod sync;
 pub mod v1;
 pub mod v2;
+pub mod v3;
 
 pub use speak::{decode, decode_as, encode, encode_chunk};
 pub use v1::changes::{decode_changes, encode_changes};

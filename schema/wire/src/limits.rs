@@ -5,6 +5,7 @@
 
 use holdfast_model::condition::{ConditionType, DETAIL_BYTES_MAX};
 use holdfast_model::desired::Component;
+pub use holdfast_model::drift::WRITER_BYTES_MAX;
 use holdfast_model::name::NAME_BYTES_MAX;
 
 /// The length field before each frame.
@@ -56,8 +57,11 @@ pub const CONDITIONS_MAX: usize = 2 * ConditionType::ALL.len();
 pub const TEXT_BYTES_MAX: usize = DETAIL_BYTES_MAX;
 /// The argument of a directive.
 pub const DIRECTIVE_BYTES_MAX: usize = 1024;
+/// A drift report, envelope and payload: two numbers of ten bytes, seven of five, one of five for a process with its name, and 18 bytes of fixed width.
+pub const DRIFT_FRAME_BYTES_MAX: usize = ENVELOPE_BYTES + 2 * 10 + 7 * 5 + (1 + 5 + 1 + WRITER_BYTES_MAX) + 18;
 
 const _: () = {
+    assert!(DRIFT_FRAME_BYTES_MAX <= STATUS_FRAME_BYTES_MAX);
     assert!(LENGTH_BYTES + ENVELOPE_BYTES + 10 <= LIVENESS_FRAME_BYTES_MAX);
     assert!(HELLO_FRAME_BYTES_MAX <= STATUS_FRAME_BYTES_MAX && STATUS_FRAME_BYTES_MAX <= FRAME_BYTES_MAX);
     // A chunk costs its envelope, two numbers and a length beside its bytes.

@@ -1,13 +1,14 @@
 //! The messages, in the words of the model.
 //!
 //! - What is here is valid by type where a type can say so; caps of size are checked when a message is encoded and when it is decoded.
-//! - The bytes are made in `v1` and `v2`; nothing here is put into a frame as it stands.
+//! - The bytes are made in `v1` and what follows it; nothing here is put into a frame as it stands.
 
 use std::fmt;
 use std::net::IpAddr;
 
 use holdfast_model::condition::Condition;
 use holdfast_model::desired::{Component, Stamp};
+use holdfast_model::drift::{DriftCounts, DriftKind};
 use holdfast_model::numbers::{SessionEpoch, UpdateSeq};
 use holdfast_model::statement::{Authority, OutcomeKind};
 use serde::{Deserialize, Serialize};
@@ -75,6 +76,8 @@ kinds! {
     Refusal 10 "refusal",
     /// See [`Fault`].
     Fault 11 "fault",
+    /// See [`DriftReport`].
+    Drift 12 "drift",
 }
 
 impl fmt::Display for Kind {
@@ -108,6 +111,8 @@ pub enum Message {
     Refusal(Refusal),
     /// Both ways.
     Fault(Fault),
+    /// Agent to gateway, from protocol 3 on.
+    Drift(DriftReport),
     /// A kind that this build does not know; skipped and reported.
     Unknown(
         /// Its number.
@@ -295,6 +300,34 @@ pub struct Fault {
     pub update_seq: Option<UpdateSeq>,
 }
 
+/// The kernel of this host was found to hold something else than it should, or what became of that.
+///
+/// Each one has the total of its kind: what is lost, or passed over, is counted by the next one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DriftReport {
+    /// What happened.
+    pub kind: DriftKind,
+    /// Made anew with each start of the agent: totals are counted within one.
+    pub instance: Uuid,
+    /// How often it happened, with this one; never zero.
+    pub total: u64,
+    /// How long ago the last one was.
+    pub age_ms: u64,
+    /// Who wrote, where the kernel told.
+    pub writer: Option<Writer>,
+    /// What differed.
+    pub counts: DriftCounts,
+}
+
+/// A process that wrote to the kernel's rulesets, as the kernel told.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Writer {
+    /// Its number.
+    pub pid: u32,
+    /// Its name, without control characters.
+    pub name: String,
+}
+
 impl Message {
     /// The number of its kind.
     #[must_use]
@@ -311,6 +344,7 @@ impl Message {
             Self::Directive(_) => Kind::Directive.number(),
             Self::Refusal(_) => Kind::Refusal.number(),
             Self::Fault(_) => Kind::Fault.number(),
+            Self::Drift(_) => Kind::Drift.number(),
             Self::Unknown(number) => *number,
         }
     }

@@ -8,17 +8,19 @@
 pub enum Protocol {
     /// The first one, frozen.
     V1,
-    /// Adds how a gateway delivers to its HelloAck.
+    /// Adds how a gateway delivers to its HelloAck; frozen.
     V2,
+    /// Adds what an agent says of its kernel beside outcomes.
+    V3,
 }
 
 impl Protocol {
     /// All of them, by number.
-    pub const ALL: [Self; 2] = [Self::V1, Self::V2];
+    pub const ALL: [Self; 3] = [Self::V1, Self::V2, Self::V3];
     /// The one of Hello and Refusal, whatever is spoken besides.
     pub const FIRST: Self = Self::V1;
     /// What two peers of this build speak.
-    pub const NEWEST: Self = Self::V2;
+    pub const NEWEST: Self = Self::V3;
 
     /// The number in the envelope; never reused.
     #[must_use]
@@ -26,6 +28,7 @@ impl Protocol {
         match self {
             Self::V1 => 1,
             Self::V2 => 2,
+            Self::V3 => 3,
         }
     }
 
@@ -76,15 +79,16 @@ mod tests {
     #[test]
     fn the_highest_common_protocol_is_chosen_and_disjoint_or_reversed_ranges_share_none() {
         let range = |min, max| ProtocolRange { min, max };
-        assert_eq!(choose(SPOKEN, range(1, 9)), Some(Protocol::V2));
+        assert_eq!(choose(SPOKEN, range(1, 9)), Some(Protocol::V3));
+        assert_eq!(choose(SPOKEN, range(1, 2)), Some(Protocol::V2));
         assert_eq!(choose(SPOKEN, range(0, 1)), Some(Protocol::V1));
         assert_eq!(choose(ProtocolRange::only(Protocol::V1), range(1, 9)), Some(Protocol::V1));
         assert_eq!(choose(ProtocolRange::only(Protocol::V2), range(1, 1)), None);
-        assert_eq!(choose(SPOKEN, range(3, 9)), None);
+        assert_eq!(choose(SPOKEN, range(4, 9)), None);
         assert_eq!(choose(SPOKEN, range(2, 1)), None);
         for protocol in Protocol::ALL {
             assert_eq!(Protocol::from_number(protocol.number()), Some(protocol));
         }
-        assert_eq!(Protocol::from_number(3), None);
+        assert_eq!(Protocol::from_number(4), None);
     }
 }

@@ -6,7 +6,7 @@ use crate::error::{DecodeError, EncodeError};
 use crate::frame::Frame;
 use crate::message::{Kind, Message};
 use crate::negotiate::{Protocol, ProtocolRange, SPOKEN};
-use crate::{v1, v2};
+use crate::{v1, v2, v3};
 
 /// Appends one message as a frame of a protocol. On an error nothing is appended.
 ///
@@ -16,6 +16,7 @@ pub fn encode(protocol: Protocol, message: &Message, out: &mut Vec<u8>) -> Resul
     match protocol {
         Protocol::V1 => v1::encode(message, out),
         Protocol::V2 => v2::encode(message, out),
+        Protocol::V3 => v3::encode(message, out),
     }
 }
 
@@ -33,6 +34,7 @@ pub fn encode_chunk(
     match protocol {
         Protocol::V1 => v1::encode_chunk(update_seq, offset, bytes, out),
         Protocol::V2 => v2::encode_chunk(update_seq, offset, bytes, out),
+        Protocol::V3 => v3::encode_chunk(update_seq, offset, bytes, out),
     }
 }
 
@@ -57,6 +59,7 @@ pub fn decode_as(spoken: ProtocolRange, frame: &Frame) -> Result<Message, Decode
     let message = match protocol.ok_or(DecodeError::Protocol { protocol: number })? {
         Protocol::V1 => v1::decode(frame)?,
         Protocol::V2 => v2::decode(frame)?,
+        Protocol::V3 => v3::decode(frame)?,
     };
     if let Message::HelloAck(ack) = &message
         && ack.protocol != number

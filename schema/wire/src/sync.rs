@@ -9,6 +9,7 @@ use std::net::IpAddr;
 
 use holdfast_model::condition::Condition;
 use holdfast_model::desired::{Component, Stamp};
+use holdfast_model::drift::{DriftCounts, DriftKind, WRITER_BYTES_MAX};
 use holdfast_model::ids::{AuthorityId, HostId};
 use holdfast_model::numbers::{AuthorityEpoch, SessionEpoch, UpdateSeq};
 use serde::{Deserialize, Serialize};
@@ -26,9 +27,13 @@ pub const SYNC_PATH: &str = "/agent/v1/sync";
 pub const SYNC_WAIT_MS_MAX: u32 = 30_000;
 /// Outcomes in one request: two for each component.
 pub const SYNC_OUTCOMES_MAX: usize = 2 * Component::ALL.len();
-/// The largest request. A byte of text may take six in JSON; an outcome has two stamps, a signature and its conditions, each field with its name.
+/// Reports of drift in one request: one of each kind.
+pub const SYNC_DRIFTS_MAX: usize = DriftKind::ALL.len();
+/// The largest request. A byte of text may take six in JSON; an outcome has two stamps, a signature and its conditions, each field with its name; a
+/// report of drift has eleven numbers.
 pub const SYNC_REQUEST_BYTES_MAX: usize = 4 * 1024
     + SYNC_OUTCOMES_MAX * (1024 + CONDITIONS_MAX * (6 * TEXT_BYTES_MAX + 200))
+    + SYNC_DRIFTS_MAX * (640 + 6 * WRITER_BYTES_MAX)
     + 6 * (AGENT_VERSION_BYTES_MAX + HOSTNAME_BYTES_MAX + KERNEL_BYTES_MAX)
     + ADDRESSES_MAX * 48;
 /// The largest answer: bodies of one largest body together, four bytes for three, and the rest.
@@ -56,6 +61,9 @@ pub struct SyncRequest {
     /// How updates ended.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub outcomes: Vec<SyncOutcome>,
+    /// What the host found in its kernel, the newest of each kind.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub drifts: Vec<SyncDrift>,
     /// What the host is now; said once a session, and when it changed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub inventory: Option<SyncInventory>,
@@ -96,6 +104,29 @@ pub struct SyncOutcome {
     pub conditions: Vec<Condition>,
     /// The host's, over `holdfast_model::statement::outcome_bytes`, in standard base64.
     pub signature: String,
+}
+
+/// What a host found in its kernel.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct SyncDrift {
+    /// `found`, `repaired`, `contended` or `settled`.
+    pub kind: DriftKind,
+    /// Made anew with each start of the agent: totals are counted within one.
+    pub instance: Uuid,
+    /// How often it happened, with this one; never zero.
+    pub total: u64,
+    /// How long ago the last one was.
+    #[serde(default)]
+    pub age_ms: u64,
+    /// Who wrote, where the kernel told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub process: Option<String>,
+    /// Its number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pid: Option<u32>,
+    /// What differed.
+    #[serde(default)]
+    pub counts: DriftCounts,
 }
 
 /// What a host says about itself.

@@ -11,8 +11,11 @@ use common::{mk_frame, mk_frame_bytes_of, mk_samples};
 use holdfast_wire::decode;
 use holdfast_wire::negotiate::Protocol;
 
-/// BLAKE3 of the golden files of protocol 1, names and contents in the order of names: what the first build said is what every later one says.
-const FROZEN: &str = "13ce72eb22dcf7ac122a758221d1d71568ddef06b49f7aa7740c3129bf3f8053";
+/// BLAKE3 of the golden files of the protocols that are frozen, names and contents in the order of names: what was said once is said for ever.
+const FROZEN: [(Protocol, &str); 2] = [
+    (Protocol::V1, "13ce72eb22dcf7ac122a758221d1d71568ddef06b49f7aa7740c3129bf3f8053"),
+    (Protocol::V2, "c01f1f744d0f76298e8cbc7ad2c41208742fb42e80f18cdeab2efd2eadc54d75"),
+];
 
 #[test]
 fn golden_frames_decode_and_encode_again_to_the_same_bytes() {
@@ -43,14 +46,21 @@ fn every_golden_file_has_a_sample() {
 }
 
 #[test]
-fn the_first_protocol_is_frozen() {
-    let mut hasher = blake3::Hasher::new();
-    for name in names(Protocol::V1) {
-        let bytes = std::fs::read(folder(Protocol::V1).join(&name)).expect("it is there");
-        hasher.update(name.as_bytes()).update(&[0]).update(&bytes);
+fn the_protocols_before_the_newest_are_frozen() {
+    for (protocol, frozen) in FROZEN {
+        let mut hasher = blake3::Hasher::new();
+        for name in names(protocol) {
+            let bytes = std::fs::read(folder(protocol).join(&name)).expect("it is there");
+            hasher.update(name.as_bytes()).update(&[0]).update(&bytes);
+        }
+        let found = hasher.finalize().to_hex();
+        assert_eq!(
+            found.as_str(),
+            frozen,
+            "{protocol:?} is what agents in the field speak: a change is another protocol"
+        );
     }
-    let found = hasher.finalize().to_hex();
-    assert_eq!(found.as_str(), FROZEN, "protocol 1 is what agents in the field speak: a change is another protocol");
+    assert_eq!(FROZEN.len() + 1, Protocol::ALL.len(), "all but the newest are frozen");
 }
 
 fn folder(protocol: Protocol) -> PathBuf {

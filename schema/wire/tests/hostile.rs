@@ -62,17 +62,19 @@ fn an_unknown_kind_is_a_message_and_another_protocol_is_not() {
         let frame = Frame { protocol: protocol.number(), kind: 9_999, payload: vec![0xff; 100] };
         assert_eq!(decode(&frame), Ok(Message::Unknown(9_999)));
     }
-    let frame = Frame { protocol: 3, kind: Kind::Liveness.number(), payload: vec![1] };
-    assert_eq!(decode(&frame), Err(DecodeError::Protocol { protocol: 3 }));
+    let frame = Frame { protocol: 4, kind: Kind::Liveness.number(), payload: vec![1] };
+    assert_eq!(decode(&frame), Err(DecodeError::Protocol { protocol: 4 }));
     // Hello is of the first protocol, whatever is spoken besides.
-    let frame = Frame { protocol: 2, kind: Kind::Hello.number(), payload: vec![] };
-    assert_eq!(decode(&frame), Err(DecodeError::Protocol { protocol: 2 }));
+    for protocol in [2, 3] {
+        let frame = Frame { protocol, kind: Kind::Hello.number(), payload: vec![] };
+        assert_eq!(decode(&frame), Err(DecodeError::Protocol { protocol }));
+    }
 }
 
 #[test]
 fn a_session_reads_only_the_protocol_that_was_chosen_and_hello_and_refusal_always() {
     let liveness = Message::Liveness(Liveness { counter: 7 });
-    for (ours, theirs) in [(Protocol::V1, Protocol::V2), (Protocol::V2, Protocol::V1)] {
+    for (ours, theirs) in pairs() {
         let spoken = ProtocolRange::only(ours);
         assert_eq!(decode_as(spoken, &mk_frame(&mk_frame_bytes_of(ours, &liveness))), Ok(liveness.clone()));
         let other = decode_as(spoken, &mk_frame(&mk_frame_bytes_of(theirs, &liveness)));
@@ -86,7 +88,7 @@ fn a_session_reads_only_the_protocol_that_was_chosen_and_hello_and_refusal_alway
 
 #[test]
 fn an_answer_to_hello_that_chooses_another_protocol_than_its_own_is_refused() {
-    for (written, chosen) in [(Protocol::V1, Protocol::V2), (Protocol::V2, Protocol::V1)] {
+    for (written, chosen) in pairs() {
         let samples = mk_samples(chosen);
         let ack = samples.into_iter().find(|(name, _)| *name == "hello-ack").expect("one of each").1;
         let decoded = decode(&mk_frame(&mk_frame_bytes_of(written, &ack)));
@@ -105,12 +107,60 @@ fn the_first_protocol_does_not_know_of_polls_and_reads_what_a_newer_side_says_as
 }
 
 #[test]
+fn drift_is_said_from_the_third_protocol_on_and_is_unknown_to_the_earlier_ones() {
+    let drift = mk_samples(Protocol::V3).into_iter().find(|(name, _)| *name == "drift-found").expect("there").1;
+    let frame = mk_frame(&mk_frame_bytes_of(Protocol::V3, &drift));
+    assert_eq!(decode(&frame), Ok(drift.clone()));
+    for protocol in [Protocol::V1, Protocol::V2] {
+        let mut out = b"before".to_vec();
+        let refused = encode(protocol, &drift, &mut out);
+        assert!(matches!(refused, Err(holdfast_wire::error::EncodeError::Unspeakable { .. })), "{refused:?}");
+        assert_eq!(out, b"before");
+        let relabelled = Frame { protocol: protocol.number(), ..frame.clone() };
+        assert_eq!(decode(&relabelled), Ok(Message::Unknown(Kind::Drift.number())));
+    }
+}
+
+#[test]
+fn a_drift_of_no_kind_or_total_or_with_a_name_that_is_none_is_refused() {
+    let Some((_, Message::Drift(report))) =
+        mk_samples(Protocol::V3).into_iter().find(|(name, _)| *name == "drift-found")
+    else {
+        panic!("there is a drift")
+    };
+    let frame = |report: &DriftReport| mk_frame(&mk_frame_bytes(&Message::Drift(report.clone())));
+    let mut odd = frame(&report);
+    for (number, is_kind) in [(0, false), (1, true), (4, true), (5, false)] {
+        odd.payload[0] = number;
+        assert_eq!(decode(&odd).is_ok(), is_kind, "{number}");
+    }
+    let never = frame(&DriftReport { total: 0, ..report.clone() });
+    assert!(matches!(decode(&never), Err(DecodeError::Value { field: "total", .. })));
+    let named = |name: &str| DriftReport { writer: Some(Writer { pid: 1, name: name.to_owned() }), ..report.clone() };
+    assert!(matches!(decode(&frame(&named("a\u{1b}b"))), Err(DecodeError::Value { .. })));
+    let long = encode(Protocol::V3, &Message::Drift(named(&"x".repeat(WRITER_BYTES_MAX + 1))), &mut Vec::new());
+    assert!(matches!(long, Err(holdfast_wire::error::EncodeError::TooLarge { .. })), "{long:?}");
+    // A longer one on the wire: the length before the name, and a byte more.
+    let mut longer = frame(&named(&"x".repeat(WRITER_BYTES_MAX)));
+    let at = longer.payload.iter().position(|byte| *byte == b'x').expect("a name");
+    longer.payload[at - 1] += 1;
+    longer.payload.insert(at, b'x');
+    assert!(matches!(decode(&longer), Err(DecodeError::TooLarge { .. })));
+}
+
+/// Every two protocols that are not one.
+fn pairs() -> impl Iterator<Item = (Protocol, Protocol)> {
+    let all = Protocol::ALL.into_iter().flat_map(|one| Protocol::ALL.map(|other| (one, other)));
+    all.filter(|(one, other)| one != other)
+}
+
+#[test]
 fn huge_counts_are_refused_at_once() {
     // A count of 2^63 in each place where a list begins.
     let huge = [0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x01];
     assert!(decode_changes(&huge).is_err());
     // Liveness and faults hold numbers only, and this is one.
-    let with_lists = Kind::ALL.iter().filter(|kind| !matches!(kind, Kind::Liveness | Kind::Fault));
+    let with_lists = Kind::ALL.iter().filter(|kind| !matches!(kind, Kind::Liveness | Kind::Fault | Kind::Drift));
     for kind in with_lists {
         for lead in 0..40 {
             let mut payload = vec![0; lead];
@@ -210,7 +260,7 @@ fn a_body_of_four_mebibytes_is_cut_into_chunks_and_comes_back() {
 
 proptest! {
     #[test]
-    fn any_bytes_get_an_answer(of in 0_usize..2, kind in 0_u16..14, payload in prop::collection::vec(any::<u8>(), 0..400)) {
+    fn any_bytes_get_an_answer(of in 0_usize..3, kind in 0_u16..14, payload in prop::collection::vec(any::<u8>(), 0..400)) {
         let protocol = Protocol::ALL[of];
         let frame = Frame { protocol: protocol.number(), kind, payload };
         if let Ok(message) = decode(&frame) {
@@ -222,7 +272,7 @@ proptest! {
     }
 
     #[test]
-    fn a_flipped_bit_gets_an_answer(of in 0_usize..2, sample in 0_usize..16, at in any::<prop::sample::Index>(), bit in 0_u8..8) {
+    fn a_flipped_bit_gets_an_answer(of in 0_usize..3, sample in 0_usize..24, at in any::<prop::sample::Index>(), bit in 0_u8..8) {
         let protocol = Protocol::ALL[of];
         let samples = mk_samples(protocol);
         let (_, message) = &samples[sample % samples.len()];

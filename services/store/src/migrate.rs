@@ -42,6 +42,7 @@ pub(crate) const STEPS: &[(&str, &str)] = steps! {
     "0016_lives_of_the_authority",
     "0017_absence",
     "0018_instances",
+    "0019_drifts",
 };
 
 /// Any number that nothing else in this database locks: the bytes of "migrate".

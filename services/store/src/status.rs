@@ -23,6 +23,7 @@ use time::OffsetDateTime;
 use uuid::Uuid;
 
 use crate::authority::{ahead, waits};
+use crate::drift::{self, KeptDrift};
 use crate::error::Error;
 use crate::intent::latest_revision;
 use crate::pool::{Mode, Store};
@@ -64,6 +65,8 @@ pub struct HostStatus {
     pub last_seen_at: Option<OffsetDateTime>,
     /// Every component.
     pub components: Vec<ComponentStatus>,
+    /// What it told of its kernel, by kind.
+    pub drifts: Vec<KeptDrift>,
 }
 
 /// A host's newest session.
@@ -257,12 +260,17 @@ async fn load(tx: &mut PgConnection, hosts: Option<Vec<Uuid>>) -> Result<FleetSt
          WHERE $1::uuid[] IS NULL OR o.host_id = ANY($1) ORDER BY o.host_id, o.component"
     ))
     .bind(&hosts)
-    .fetch_all(tx)
+    .fetch_all(&mut *tx)
     .await?;
     for row in rows {
         let host = HostId::new(row.host_id);
         let status = statuses.get_mut(&host).ok_or_else(|| Error::value("observed.host_id", host))?;
         status.components.push(row.status()?);
+    }
+    for (host, drifts) in drift::load(tx, hosts.as_ref()).await? {
+        if let Some(status) = statuses.get_mut(&host) {
+            status.drifts = drifts;
+        }
     }
     Ok(FleetStatus { revision, rendered_revision, hosts: statuses.into_values().collect() })
 }
@@ -292,6 +300,7 @@ impl HostRow {
             session,
             last_seen_at: self.heard_at,
             components: Vec::new(),
+            drifts: Vec::new(),
         })
     }
 }

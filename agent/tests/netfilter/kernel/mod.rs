@@ -4,6 +4,7 @@
 mod apply;
 mod beside;
 mod cut;
+mod drift;
 mod edit;
 mod enrol;
 mod faults;

@@ -37,7 +37,7 @@ fn idle(request: &SyncRequest) -> bool {
 }
 
 /// Answers the agent's Hello and first poll with all that it is to hold; the poll that waits when everything is in force.
-fn settled(gateway: &mut Gateway, version: u64, body: &Body) -> (SyncRequest, Connection) {
+pub(super) fn settled(gateway: &mut Gateway, version: u64, body: &Body) -> (SyncRequest, Connection) {
     let authority = gateway.authority;
     {
         let (mut session, _) = gateway.accept();

@@ -42,7 +42,6 @@ impl Host {
     }
 
     /// Gives the agent a variable from its next start on, or takes it away.
-    #[cfg(feature = "test-hooks")]
     pub(crate) fn set_variable(&mut self, name: &'static str, value: Option<&str>) {
         self.environment.retain(|(set, _)| *set != name);
         self.environment.extend(value.map(|value| (name, PathBuf::from(value))));

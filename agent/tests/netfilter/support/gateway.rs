@@ -1,5 +1,6 @@
 //! A gateway that does what a test says: the door's real TLS, the real frames, and no mind of its own.
 
+use std::collections::VecDeque;
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use holdfast_identity::tls::{Admission, ServerTls, agents_door};
 use holdfast_identity::{Ca, KeyRequest, ServerRole, Signature, SigningKey, VerifyingKey};
 use holdfast_model::artifact;
 use holdfast_model::desired::{Component, Desired, Stamp};
+use holdfast_model::drift::DriftKind;
 use holdfast_model::ids::{AuthorityId, HostId};
 use holdfast_model::numbers::{AuthorityEpoch, SessionEpoch, UpdateSeq, Version};
 use holdfast_model::policy::{Body, delta};
@@ -19,7 +21,7 @@ use holdfast_wire::enrol::{ENROL_PATH, EnrolRequest, EnrolResponse, Problem, REN
 use holdfast_wire::frame::Deframer;
 use holdfast_wire::limits::FRAME_BYTES_MAX;
 use holdfast_wire::message::{
-    Chunk, Delivery, Drain, Hello, HelloAck, Message, OutcomeReport, Refusal, Update, UpdateContent,
+    Chunk, Delivery, Drain, DriftReport, Hello, HelloAck, Message, OutcomeReport, Refusal, Update, UpdateContent,
 };
 use holdfast_wire::negotiate::Protocol;
 use holdfast_wire::sync::{SYNC_PATH, SyncAnswer, SyncOutcome, SyncRequest, SyncState};
@@ -185,7 +187,13 @@ impl Gateway {
                 });
                 continue;
             }
-            let mut session = Session { gateway: self, stream, deframer: Deframer::new(FRAME_BYTES_MAX), seq: 0 };
+            let mut session = Session {
+                gateway: self,
+                stream,
+                deframer: Deframer::new(FRAME_BYTES_MAX),
+                seq: 0,
+                drifts: VecDeque::new(),
+            };
             session.read();
             session.write(&Message::Refusal(Refusal { code, retry_after_ms: 0, detail: String::new() }));
         }
@@ -262,7 +270,13 @@ impl Gateway {
         let stream = self.runtime.block_on(accept(&self.listener, &self.tls));
         assert!(matches!(Admission::of(stream.get_ref().1, self.authority.id), Ok(Admission::Session(_))));
         self.sessions += 1;
-        let mut session = Session { gateway: self, stream, deframer: Deframer::new(FRAME_BYTES_MAX), seq: 0 };
+        let mut session = Session {
+            gateway: self,
+            stream,
+            deframer: Deframer::new(FRAME_BYTES_MAX),
+            seq: 0,
+            drifts: VecDeque::new(),
+        };
         let said = session.read();
         let Message::Hello(hello) = said else { panic!("{said:?}") };
         (session, hello)
@@ -283,6 +297,8 @@ pub(crate) struct Session<'a> {
     stream: TlsStream<TcpStream>,
     deframer: Deframer,
     seq: u64,
+    /// What the agent said of drift beside what was waited for.
+    drifts: VecDeque<DriftReport>,
 }
 
 impl Session<'_> {
@@ -304,14 +320,46 @@ impl Session<'_> {
         self.write(&Message::HelloAck(ack));
     }
 
-    /// The next message that is no liveness.
+    /// The next message that is no liveness and tells of no drift.
     pub(crate) fn read(&mut self) -> Message {
         loop {
             let message = self.read_any();
-            if !matches!(message, Message::Liveness(_)) {
+            if let Message::Drift(report) = message {
+                self.drifts.push_back(report);
+            } else if !matches!(message, Message::Liveness(_)) {
                 return message;
             }
         }
+    }
+
+    /// The next report of drift.
+    pub(crate) fn drift(&mut self) -> DriftReport {
+        if let Some(report) = self.drifts.pop_front() {
+            return report;
+        }
+        loop {
+            let message = self.read_any();
+            if let Message::Drift(report) = message {
+                return report;
+            }
+            assert!(matches!(message, Message::Liveness(_)), "{message:?}");
+        }
+    }
+
+    /// Reports of drift until one of this kind has this total; that one.
+    pub(crate) fn drift_until(&mut self, kind: DriftKind, total: u64) -> DriftReport {
+        loop {
+            let report = self.drift();
+            if report.kind == kind && report.total >= total {
+                assert_eq!(report.total, total, "{report:?}");
+                return report;
+            }
+        }
+    }
+
+    /// How many reports of drift came beside what was waited for.
+    pub(crate) fn drifts_heard(&self) -> usize {
+        self.drifts.len()
     }
 
     fn read_any(&mut self) -> Message {
@@ -319,7 +367,7 @@ impl Session<'_> {
             if let Some(frame) = self.deframer.poll_frame().unwrap() {
                 return match self.gateway.protocol {
                     Protocol::V1 => v1::decode(&frame).unwrap(),
-                    Protocol::V2 => decode(&frame).unwrap(),
+                    Protocol::V2 | Protocol::V3 => decode(&frame).unwrap(),
                 };
             }
             let mut bytes = vec![0; 64 << 10];
@@ -365,7 +413,7 @@ impl Session<'_> {
     fn encode(&self, message: &Message, out: &mut Vec<u8>) {
         match self.gateway.protocol {
             Protocol::V1 => v1::encode(message, out).unwrap(),
-            Protocol::V2 => encode(Protocol::V2, message, out).unwrap(),
+            Protocol::V2 | Protocol::V3 => encode(self.gateway.protocol, message, out).unwrap(),
         }
     }
 

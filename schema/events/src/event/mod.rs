@@ -4,6 +4,7 @@
 //! - A kind's word and the names of a payload's fields are the public surface of the audit log: they are added to, never changed.
 //! - Numbers of the fold (revision, epochs, versions) are in the payload; the time, the actor and the cause are in the record around it.
 
+mod drift;
 mod host;
 mod intent;
 mod render;
@@ -13,6 +14,7 @@ mod token;
 use std::fmt;
 use std::str::FromStr;
 
+pub use drift::{DriftContended, DriftFound, DriftRepaired, DriftSettled};
 pub use host::{
     CertificateIssued, CertificateRequested, EnrolmentRefused, EnrolmentRequested, HostAddressesChanged, HostEnrolled,
 };
@@ -159,6 +161,14 @@ events! {
     CertificateIssued(CertificateIssued) "certificate.issued",
     /// A host asked for a certificate.
     CertificateRequested(CertificateRequested) "certificate.requested",
+    /// Another process undoes each repair of a kernel.
+    DriftContended(DriftContended) "drift.contended",
+    /// A kernel holds something else than it should.
+    DriftFound(DriftFound) "drift.found",
+    /// A kernel was put right.
+    DriftRepaired(DriftRepaired) "drift.repaired",
+    /// Nobody undoes repairs of a kernel any more.
+    DriftSettled(DriftSettled) "drift.settled",
     /// An enrolment token was made.
     EnrolTokenCreated(EnrolTokenCreated) "token.enrol.created",
     /// An enrolment token is no longer good.
@@ -226,6 +236,10 @@ impl Event {
             Self::AuthorityCreated(e) => e.authority.to_string(),
             Self::CertificateIssued(e) => e.host.to_string(),
             Self::CertificateRequested(e) => e.host.to_string(),
+            Self::DriftContended(e) => e.host.to_string(),
+            Self::DriftFound(e) => e.host.to_string(),
+            Self::DriftRepaired(e) => e.host.to_string(),
+            Self::DriftSettled(e) => e.host.to_string(),
             Self::EnrolTokenCreated(e) => e.token.to_string(),
             Self::EnrolTokenRevoked(e) => e.token.to_string(),
             Self::EnrolmentRefused(e) => e.host.to_string(),
@@ -267,6 +281,10 @@ impl Event {
             | Self::AuthorityCreated(_)
             | Self::CertificateIssued(_)
             | Self::CertificateRequested(_)
+            | Self::DriftContended(_)
+            | Self::DriftFound(_)
+            | Self::DriftRepaired(_)
+            | Self::DriftSettled(_)
             | Self::EnrolTokenCreated(_)
             | Self::EnrolTokenRevoked(_)
             | Self::EnrolmentRefused(_)

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use holdfast_model::condition::{Condition, ConditionType, DETAIL_BYTES_MAX, Holds, Reason};
 use holdfast_model::desired::{Component, Stamp};
 use holdfast_model::digest::Digest;
+use holdfast_model::drift::DriftCounts;
 use holdfast_model::ids::{ApiTokenId, AuthorityId, EnrolTokenId, EventId, GatewayId, HostId, ObjectId, OperationId};
 use holdfast_model::intent::{DeclaredPort, NamespaceSpec, Spec};
 use holdfast_model::name::Name;
@@ -19,7 +20,7 @@ use crate::codes::{CloseReason, EnrolmentRefusal, Fault, NamespaceScope, Operati
 use crate::keys::{SignatureBytes, VerifyingKeyBytes};
 use crate::place::Content;
 use crate::record::{NumberedRecord, Record};
-use crate::text::{AgentVersion, Detail, Label128};
+use crate::text::{AgentVersion, Detail, Label128, ProcessName};
 
 #[test]
 fn every_kind_reads_back_from_its_word_and_payload() {
@@ -137,7 +138,7 @@ fn mk_outcome() -> OutcomeRecorded {
 
 /// One event of each kind.
 pub(crate) fn mk_all() -> Vec<Event> {
-    [mk_tokens(), mk_intent(), mk_hosts(), mk_renders(), mk_sessions()].concat()
+    [mk_tokens(), mk_intent(), mk_hosts(), mk_renders(), mk_sessions(), mk_drifts()].concat()
 }
 
 fn mk_tokens() -> Vec<Event> {
@@ -236,6 +237,21 @@ fn mk_renders() -> Vec<Event> {
         RenderDesired { revision, lease_term, authority_epoch, states: vec![mk_state(1)] }.into(),
         RenderSignedAgain { lease_term, authority_epoch, states: vec![mk_state(1)] }.into(),
         RenderCommitted { revision, lease_term, hosts_rendered: 1, states_changed: 1 }.into(),
+    ]
+}
+
+fn mk_drifts() -> Vec<Event> {
+    let (host, session_epoch, instance) = (mk_host(), SessionEpoch::from_raw(3), Uuid::from_u128(21));
+    let (total, count, age_ms) = (u64::MAX, 1, 20);
+    let (process, pid) = (Some(ProcessName::new("nft")), Some(u32::MAX));
+    let counts = DriftCounts { rules_missing: 3, ..DriftCounts::default() };
+    vec![
+        DriftFound { host, session_epoch, instance, total, count, age_ms, process: process.clone(), pid, counts }
+            .into(),
+        DriftRepaired { host, session_epoch, instance, total, count, age_ms, process: process.clone(), pid, counts }
+            .into(),
+        DriftContended { host, session_epoch, instance, total, count, age_ms, process, pid }.into(),
+        DriftSettled { host, session_epoch, instance, total, count, age_ms }.into(),
     ]
 }
 

@@ -10,6 +10,7 @@
 mod assembly;
 mod content;
 mod dial;
+mod drift;
 mod event;
 mod session;
 mod updates;

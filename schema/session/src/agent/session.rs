@@ -15,12 +15,13 @@ use holdfast_wire::encode;
 use holdfast_wire::error::EncodeError;
 use holdfast_wire::limits::{CONDITIONS_MAX, FRAME_BYTES_MAX, TEXT_BYTES_MAX};
 use holdfast_wire::message::{
-    Chunk, Delivery, Drain, Fault, HelloAck, Inventory, Kind, Liveness as LivenessMessage, Message, OutcomeReport,
-    Refusal, Update, UpdateContent,
+    Chunk, Delivery, Drain, DriftReport, Fault, HelloAck, Inventory, Kind, Liveness as LivenessMessage, Message,
+    OutcomeReport, Refusal, Update, UpdateContent,
 };
 use holdfast_wire::negotiate::{Protocol, ProtocolRange};
 
 use super::assembly::Assembly;
+use super::drift::Drifts;
 use super::event::{Apply, ApplyResult, CloseCause, Config, Content, Event, Keys};
 use super::updates::{Pending, Updates, refused_conditions};
 use crate::limits::{
@@ -66,6 +67,7 @@ struct Open {
     outcomes: VecDeque<(OutcomeReport, usize)>,
     inventory_said: Inventory,
     inventory_due: Option<Inventory>,
+    drifts: Drifts,
     faults: VecDeque<Fault>,
     faults_seen: usize,
     leave_at: Option<Instant>,
@@ -176,6 +178,7 @@ impl<K: Keys> Session<K> {
             outcomes: VecDeque::new(),
             inventory_said: self.config.hello.inventory.clone(),
             inventory_due: None,
+            drifts: Drifts::default(),
             faults: VecDeque::new(),
             faults_seen: 0,
             leave_at: None,
@@ -204,7 +207,7 @@ impl<K: Keys> Session<K> {
                 self.report_fault(FaultCode::UnknownKind, message_kind);
             }
             Message::HelloAck(_) => self.handle_close(RefusalCode::DuplicateHello, ""),
-            Message::Hello(_) | Message::Outcome(_) | Message::Inventory(_) => {
+            Message::Hello(_) | Message::Outcome(_) | Message::Inventory(_) | Message::Drift(_) => {
                 self.handle_close(RefusalCode::WrongDirection, "");
             }
             // Taken care of before: it does not reach an open session.
@@ -352,6 +355,15 @@ impl<K: Keys> Session<K> {
         }
     }
 
+    /// What the kernel was found to hold, the newest of its kind. A gateway of an earlier protocol has no word for it and is not told.
+    pub fn handle_drift(&mut self, report: DriftReport, now: Instant) {
+        if let Phase::Open(open) = &mut self.phase
+            && open.protocol >= Protocol::V3
+        {
+            open.drifts.put(report, now);
+        }
+    }
+
     /// Ends the session with a word to the gateway.
     pub fn handle_close(&mut self, code: RefusalCode, detail: &str) {
         let refusal = Refusal { code, retry_after_ms: 0, detail: bounded(detail, TEXT_BYTES_MAX) };
@@ -384,6 +396,7 @@ impl<K: Keys> Session<K> {
                 if let Some(counter) = open.liveness.poll_send(now) {
                     open.liveness_due = Some(counter);
                 }
+                open.drifts.handle_timeout(now);
             }
             Phase::AwaitAck { .. } | Phase::Closed { .. } => {}
         }
@@ -394,7 +407,10 @@ impl<K: Keys> Session<K> {
     pub fn poll_timeout(&self) -> Option<(Instant, &'static str)> {
         match &self.phase {
             Phase::AwaitAck { until, .. } => Some((*until, "no answer to hello")),
-            Phase::Open(open) => sooner(open.liveness.poll_timeout(), open.leave_at.map(|at| (at, "drained"))),
+            Phase::Open(open) => {
+                let leave = open.leave_at.map(|at| (at, "drained"));
+                sooner(sooner(open.liveness.poll_timeout(), leave), open.drifts.poll_timeout())
+            }
             Phase::Closed { .. } => None,
         }
     }
@@ -440,6 +456,9 @@ impl Open {
         if let Some(inventory) = self.inventory_due.take() {
             self.inventory_said = inventory.clone();
             return Some((Kind::Inventory, Message::Inventory(inventory)));
+        }
+        if let Some(report) = self.drifts.next() {
+            return Some((Kind::Drift, Message::Drift(report)));
         }
         self.faults.pop_front().map(|fault| (Kind::Fault, Message::Fault(fault)))
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use holdfast_model::condition::{Condition, ConditionType, Holds, Reason};
 use holdfast_model::desired::{Component, Desired, Stamp};
 use holdfast_model::digest::Digest;
+use holdfast_model::drift::{DriftCounts, DriftKind};
 use holdfast_model::ids::{AuthorityId, HostId};
 use holdfast_model::numbers::{AuthorityEpoch, SessionEpoch, UpdateSeq, Version};
 use holdfast_model::statement::{Authority, Outcome, OutcomeKind, desired_bytes, outcome_bytes};
@@ -15,8 +16,8 @@ use holdfast_wire::decode;
 use holdfast_wire::frame::Deframer;
 use holdfast_wire::limits::{CHUNK_BYTES_MAX, FRAME_BYTES_MAX};
 use holdfast_wire::message::{
-    Chunk, Delivery, Directive, Drain, Hello, HelloAck, Inventory, Kind, Liveness, Message, OutcomeReport, Refusal,
-    SessionLimits, SignatureBytes, Update, UpdateContent,
+    Chunk, Delivery, Directive, Drain, DriftReport, Hello, HelloAck, Inventory, Kind, Liveness, Message, OutcomeReport,
+    Refusal, SessionLimits, SignatureBytes, Update, UpdateContent,
 };
 use holdfast_wire::negotiate::{Protocol, ProtocolRange, SPOKEN};
 use uuid::Uuid;
@@ -79,7 +80,7 @@ fn g03_the_answer_decides_the_protocol_and_frames_of_no_other_are_read_or_writte
     }
     let mut agent = Agent::new(vec![]);
     agent.written();
-    agent.say(Message::HelloAck(HelloAck { protocol: 3, ..mk_ack() }));
+    agent.say(Message::HelloAck(HelloAck { protocol: Protocol::NEWEST.number() + 1, ..mk_ack() }));
     assert_eq!(agent.refusal(), Some(RefusalCode::NoCommonProtocol));
 }
 
@@ -557,6 +558,37 @@ fn the_word_of_a_refusing_gateway_reaches_the_dialler() {
     let cause = CloseCause::Theirs { code: RefusalCode::Overloaded, retry_after_ms: 7 };
     assert_eq!(agent.events(), [Event::Closed(cause)]);
     assert_eq!(agent.written(), []);
+}
+
+#[test]
+fn drift_is_said_after_everything_else_and_only_where_the_protocol_has_a_word_for_it() {
+    let mut agent = Agent::open(vec![]);
+    agent.snapshot(1, POLICY, 5);
+    assert!(agent.apply().is_some());
+    agent.session.handle_drift(mk_drift(DriftKind::Repaired, 1), agent.now);
+    agent.session.handle_drift(mk_drift(DriftKind::Found, 1), agent.now);
+    agent.applied(1);
+    agent.session.handle_inventory(Inventory { hostname: "other".to_owned(), ..Inventory::default() });
+    let said: Vec<u16> = agent.written().iter().map(Message::kind_number).collect();
+    assert_eq!(said, [Kind::Outcome, Kind::Inventory, Kind::Drift, Kind::Drift].map(Kind::number));
+    agent.session.handle_drift(mk_drift(DriftKind::Found, 4), agent.now);
+    assert_eq!(agent.written(), []);
+    assert_eq!(agent.session.poll_timeout(), Some((Instant::from_millis(2_000), "more of drift")));
+    agent.wait(Duration::from_secs(2));
+    assert_eq!(agent.written(), [Message::Drift(mk_drift(DriftKind::Found, 4))]);
+
+    for protocol in [Protocol::V1, Protocol::V2] {
+        let mut agent = Agent::new(vec![]);
+        agent.written();
+        agent.say(Message::HelloAck(HelloAck { protocol: protocol.number(), ..mk_ack() }));
+        agent.session.handle_drift(mk_drift(DriftKind::Found, 1), agent.now);
+        assert_eq!((agent.written(), agent.session.is_open()), (vec![], true), "{protocol:?}");
+    }
+}
+
+fn mk_drift(kind: DriftKind, total: u64) -> DriftReport {
+    let (instance, counts) = (Uuid::from_u128(5), DriftCounts::default());
+    DriftReport { kind, instance, total, age_ms: 0, writer: None, counts }
 }
 
 /// Keys whose signature of a statement is its digest, twice: bound to every byte, as real ones are.

@@ -8,7 +8,7 @@ use holdfast_model::digest::Digest;
 use holdfast_model::numbers::{SessionEpoch, UpdateSeq};
 use holdfast_model::statement::Authority;
 use holdfast_wire::code::{FaultCode, RefusalCode};
-use holdfast_wire::message::{Delivery, Hello, Inventory, OutcomeReport, SessionLimits, SignatureBytes};
+use holdfast_wire::message::{Delivery, DriftReport, Hello, Inventory, OutcomeReport, SessionLimits, SignatureBytes};
 
 use crate::limits::{HELLO_TIMEOUT, LIVENESS_INTERVAL};
 
@@ -211,6 +211,8 @@ pub enum Event {
     },
     /// An outcome that counts.
     Outcome(Box<OutcomeReport>),
+    /// The host says what it found in its kernel.
+    Drift(Box<DriftReport>),
     /// The host says what it is.
     Inventory(Box<Inventory>),
     /// Something out of the protocol that the session survives.

@@ -7,12 +7,14 @@
 //!
 //! It does not read the store, verify signatures or compute deltas: it asks, and its shell answers.
 
+mod drift;
 mod event;
 mod flight;
 mod open;
 mod session;
 mod slot;
 
+pub use drift::DriftBudget;
 pub use event::{
     Admission, Answer, AnswerError, Cause, CloseCause, Config, DeltaOffer, Event, FaultOrigin, Form, Supply, Want,
 };

@@ -16,6 +16,7 @@ use holdfast_wire::message::{
 use holdfast_wire::negotiate::Protocol;
 use holdfast_wire::{encode, encode_chunk};
 
+use super::drift::DriftBudget;
 use super::event::{Config, Event, Form, Supply};
 use super::flight::{Flight, InFlight};
 use super::slot::Slot;
@@ -31,6 +32,7 @@ pub(super) struct Open {
     pub(super) ack: Option<HelloAck>,
     pub(super) faults: VecDeque<Fault>,
     pub(super) faults_seen: usize,
+    pub(super) drift_budget: DriftBudget,
     pub(super) directives: VecDeque<Directive>,
     pub(super) drain: Option<Drain>,
     pub(super) drain_until: Option<Instant>,
@@ -81,6 +83,7 @@ impl Open {
             ack: Some(ack),
             faults: VecDeque::new(),
             faults_seen: 0,
+            drift_budget: DriftBudget::new(now),
             directives: VecDeque::new(),
             drain: None,
             drain_until: None,

@@ -11,7 +11,7 @@ use holdfast_wire::encode;
 use holdfast_wire::error::EncodeError;
 use holdfast_wire::limits::{HELLO_FRAME_BYTES_MAX, STATUS_FRAME_BYTES_MAX};
 use holdfast_wire::message::{
-    Delivery, Directive, Drain, Fault, Hello, HelloAck, Kind, Message, OutcomeReport, Refusal,
+    Delivery, Directive, Drain, DriftReport, Fault, Hello, HelloAck, Kind, Message, OutcomeReport, Refusal,
 };
 use holdfast_wire::negotiate::{Protocol, ProtocolRange, SPOKEN, choose};
 
@@ -125,7 +125,7 @@ impl Session {
             (Phase::Admitting { .. }, _) => self.handle_close(RefusalCode::WrongFirstMessage, "before the answer"),
             (Phase::Open(open), message) => {
                 open.liveness.handle_heard(now);
-                self.handle_open(message);
+                self.handle_open(message, now);
             }
         }
     }
@@ -160,11 +160,12 @@ impl Session {
         }
     }
 
-    fn handle_open(&mut self, message: Message) {
+    fn handle_open(&mut self, message: Message, now: Instant) {
         match message {
             Message::Outcome(report) => self.handle_outcome(report),
             Message::Inventory(inventory) => self.events.push_back(Event::Inventory(Box::new(inventory))),
             Message::Liveness(_) => {}
+            Message::Drift(report) => self.handle_drift(report, now),
             Message::Fault(fault) => {
                 let (code, message_kind, update_seq) = (fault.code, fault.message_kind, fault.update_seq);
                 self.count_fault(code, message_kind, update_seq, FaultOrigin::Reported);
@@ -179,6 +180,16 @@ impl Session {
             }
             // Taken care of before: neither reaches an open session.
             Message::Hello(_) | Message::Refusal(_) => {}
+        }
+    }
+
+    /// One that comes too soon is passed over: the next one of its kind counts it.
+    fn handle_drift(&mut self, report: DriftReport, now: Instant) {
+        let Phase::Open(open) = &mut self.phase else { return };
+        if open.drift_budget.take(now) {
+            self.events.push_back(Event::Drift(Box::new(report)));
+        } else {
+            self.report_fault(FaultCode::TooOften, Kind::Drift.number(), None);
         }
     }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use holdfast_model::desired::{Component, Stamp};
 use holdfast_model::digest::Digest;
+use holdfast_model::drift::{DriftCounts, DriftKind};
 use holdfast_model::ids::AuthorityId;
 use holdfast_model::numbers::{AuthorityEpoch, SessionEpoch, UpdateSeq, Version};
 use holdfast_model::statement::{Authority, OutcomeKind};
@@ -15,7 +16,7 @@ use holdfast_wire::decode;
 use holdfast_wire::frame::Deframer;
 use holdfast_wire::limits::{BODY_BYTES_MAX, CHUNK_BYTES_MAX, FRAME_BYTES_MAX, UPDATES_IN_FLIGHT_MAX};
 use holdfast_wire::message::{
-    Delivery, Drain, Hello, Inventory, Kind, Liveness, Message, OutcomeReport, Update, UpdateContent,
+    Delivery, Drain, DriftReport, Hello, Inventory, Kind, Liveness, Message, OutcomeReport, Update, UpdateContent,
 };
 use holdfast_wire::negotiate::{Protocol, ProtocolRange, SPOKEN};
 use uuid::Uuid;
@@ -81,13 +82,14 @@ fn a02_a_peer_without_hello_or_an_admission_that_does_not_come_ends_after_30_s()
 #[test]
 fn g03_a_peer_that_shares_no_protocol_is_told_so() {
     let mut door = Door::new();
-    door.say(Message::Hello(Hello { protocols: ProtocolRange { min: 3, max: 9 }, ..mk_hello(vec![]) }));
+    door.say(Message::Hello(Hello { protocols: ProtocolRange { min: 4, max: 9 }, ..mk_hello(vec![]) }));
     assert_eq!(door.refusal(), Some(RefusalCode::NoCommonProtocol));
 }
 
 #[test]
 fn g03_an_older_peer_is_spoken_to_in_its_protocol_and_a_newer_one_in_the_newest_of_both() {
-    let cases = [(1, 1, Protocol::V1), (1, 2, Protocol::V2), (1, 9, Protocol::V2), (2, 9, Protocol::V2)];
+    let cases =
+        [(1, 1, Protocol::V1), (1, 2, Protocol::V2), (1, 3, Protocol::V3), (2, 9, Protocol::V3), (3, 9, Protocol::V3)];
     for (min, max, chosen) in cases {
         let mut door = Door::new();
         assert_eq!(door.session.spoken(), ProtocolRange::only(Protocol::FIRST), "a hello is of the first one");
@@ -651,6 +653,39 @@ fn an_inventory_and_the_agents_own_words_reach_the_shell() {
     assert_eq!(door.events(), [Event::Closed(CloseCause::Theirs(RefusalCode::WrongAuthority))]);
 }
 
+#[test]
+fn drift_reaches_the_shell_and_a_flood_of_it_is_a_fault_each_that_ends_the_session_as_any_other() {
+    let mut door = Door::open();
+    let report = mk_drift(1);
+    door.say(Message::Drift(report.clone()));
+    assert_eq!(door.events(), [Event::Drift(Box::new(report))]);
+    let (mut taken, mut told) = (1, 0);
+    for total in 2.. {
+        door.say(Message::Drift(mk_drift(total)));
+        for event in door.events() {
+            match event {
+                Event::Drift(report) => taken += usize::from(report.total == total),
+                Event::Fault { code: FaultCode::TooOften, origin: FaultOrigin::Seen, .. } => told += 1,
+                Event::Closed(cause) => assert_eq!(cause, CloseCause::Ours(RefusalCode::TooManyFaults)),
+                other => panic!("{other:?}"),
+            }
+        }
+        if door.session.is_closed() {
+            break;
+        }
+    }
+    assert_eq!((taken, told), (32, FAULTS_MAX + 1), "so much at once, and no more");
+
+    let mut door = Door::open();
+    for total in 1..1_000 {
+        door.say(Message::Drift(mk_drift(total)));
+        door.say(Message::Liveness(Liveness { counter: total }));
+        assert!(matches!(door.events().as_slice(), [Event::Drift(_)]), "an agent that keeps its pauses");
+        door.written();
+        door.wait(Duration::from_millis(500));
+    }
+}
+
 /// A session with a hand clock, and what came out of it.
 struct Door {
     session: Session,
@@ -815,6 +850,11 @@ fn mk_outcome(component: Component, seq: u64, version: u64, kind: OutcomeKind) -
         conditions: vec![],
         signature: [0; 64],
     }
+}
+
+fn mk_drift(total: u64) -> DriftReport {
+    let (instance, counts) = (Uuid::from_u128(5), DriftCounts::default());
+    DriftReport { kind: DriftKind::Found, instance, total, age_ms: 0, writer: None, counts }
 }
 
 fn mk_version(raw: u64) -> Version {

@@ -47,6 +47,14 @@ pub(super) fn put_payload<T: Serialize>(out: &mut Vec<u8>, kind: Kind, wire: &T)
     postcard::serialize_with_flavor(wire, Append(out)).map_err(|source| EncodeError::Payload { kind, source })
 }
 
+/// Writes a protocol's number into the envelope of a frame that begins at `start`.
+pub(crate) fn relabel(out: &mut [u8], start: usize, protocol: Protocol) {
+    let at = start + LENGTH_BYTES;
+    if let Some(place) = out.get_mut(at..at + 2) {
+        place.copy_from_slice(&protocol.number().to_be_bytes());
+    }
+}
+
 /// Reads exactly one wire type.
 pub(crate) fn take<'a, T: Deserialize<'a>>(kind: Kind, payload: &'a [u8]) -> Result<T, DecodeError> {
     let (wire, rest) = postcard::take_from_bytes(payload).map_err(|source| DecodeError::Payload { kind, source })?;
@@ -54,12 +62,12 @@ pub(crate) fn take<'a, T: Deserialize<'a>>(kind: Kind, payload: &'a [u8]) -> Res
 }
 
 /// A field on its way out is within its cap.
-pub(super) fn fits(kind: Kind, field: &'static str, size: usize, size_max: usize) -> Result<(), EncodeError> {
+pub(crate) fn fits(kind: Kind, field: &'static str, size: usize, size_max: usize) -> Result<(), EncodeError> {
     if size <= size_max { Ok(()) } else { Err(EncodeError::TooLarge { kind, field, size, size_max }) }
 }
 
 /// A field that came in is within its cap.
-pub(super) fn within(kind: Kind, field: &'static str, size: usize, size_max: usize) -> Result<(), DecodeError> {
+pub(crate) fn within(kind: Kind, field: &'static str, size: usize, size_max: usize) -> Result<(), DecodeError> {
     if size <= size_max { Ok(()) } else { Err(DecodeError::TooLarge { kind, field, size, size_max }) }
 }
 

@@ -34,6 +34,7 @@ pub fn encode(message: &Message, out: &mut Vec<u8>) -> Result<(), EncodeError> {
         Message::Directive(directive) => control::encode_directive(directive, out),
         Message::Refusal(refusal) => control::encode_refusal(refusal, out),
         Message::Fault(fault) => control::encode_fault(fault, out),
+        Message::Drift(_) => Err(EncodeError::Unspeakable { kind: Kind::Drift, field: "anything" }),
         Message::Unknown(number) => {
             codec::put_frame(out, *number, &[]);
             Ok(())
@@ -70,5 +71,7 @@ pub(crate) fn decode_payload(frame: &Frame) -> Result<Message, DecodeError> {
         Kind::Directive => Message::Directive(control::decode_directive(payload)?),
         Kind::Refusal => Message::Refusal(control::decode_refusal(payload)?),
         Kind::Fault => Message::Fault(control::decode_fault(payload)?),
+        // Of a later protocol: here nobody knows it.
+        Kind::Drift => Message::Unknown(frame.kind),
     })
 }

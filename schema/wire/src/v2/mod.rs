@@ -2,7 +2,7 @@
 //!
 //! - Hello and Refusal are frames of protocol 1, always.
 //! - A HelloAck begins with the fields of protocol 1 and then says how the gateway delivers.
-//! - It may still grow until it is released; then it is frozen as protocol 1 is.
+//! - It is frozen as protocol 1 is: its golden bytes are pinned by their hash.
 
 mod hello;
 
@@ -10,10 +10,10 @@ use holdfast_model::numbers::UpdateSeq;
 
 use crate::error::{DecodeError, EncodeError};
 use crate::frame::Frame;
-use crate::limits::LENGTH_BYTES;
 use crate::message::{Kind, Message};
 use crate::negotiate::Protocol;
 use crate::v1;
+use crate::v1::codec::relabel;
 
 /// Appends one message as a frame. On an error nothing is appended.
 ///
@@ -32,9 +32,10 @@ pub fn encode(message: &Message, out: &mut Vec<u8>) -> Result<(), EncodeError> {
         | Message::Drain(_)
         | Message::Directive(_)
         | Message::Fault(_)
+        | Message::Drift(_)
         | Message::Unknown(_) => v1::encode(message, out)?,
     }
-    relabel(out, start);
+    relabel(out, start, Protocol::V2);
     Ok(())
 }
 
@@ -45,7 +46,7 @@ pub fn encode(message: &Message, out: &mut Vec<u8>) -> Result<(), EncodeError> {
 pub fn encode_chunk(update_seq: UpdateSeq, offset: u32, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), EncodeError> {
     let start = out.len();
     v1::encode_chunk(update_seq, offset, bytes, out)?;
-    relabel(out, start);
+    relabel(out, start, Protocol::V2);
     Ok(())
 }
 
@@ -58,6 +59,12 @@ pub fn decode(frame: &Frame) -> Result<Message, DecodeError> {
     if protocol != Protocol::V2.number() {
         return Err(DecodeError::Protocol { protocol });
     }
+    decode_payload(frame)
+}
+
+/// Reads the payload of a frame by the layouts of this protocol, whatever its envelope names.
+pub(crate) fn decode_payload(frame: &Frame) -> Result<Message, DecodeError> {
+    let protocol = frame.protocol;
     match Kind::from_number(frame.kind) {
         Some(Kind::Hello | Kind::Refusal) => Err(DecodeError::Protocol { protocol }),
         Some(Kind::HelloAck) => hello::decode_ack(&frame.payload).map(Message::HelloAck),
@@ -69,16 +76,9 @@ pub fn decode(frame: &Frame) -> Result<Message, DecodeError> {
             | Kind::Liveness
             | Kind::Drain
             | Kind::Directive
-            | Kind::Fault,
+            | Kind::Fault
+            | Kind::Drift,
         )
         | None => v1::decode_payload(frame),
-    }
-}
-
-/// Writes this protocol's number into the envelope of a frame that begins here.
-fn relabel(out: &mut [u8], start: usize) {
-    let at = start + LENGTH_BYTES;
-    if let Some(place) = out.get_mut(at..at + 2) {
-        place.copy_from_slice(&Protocol::V2.number().to_be_bytes());
     }
 }

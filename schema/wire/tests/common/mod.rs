@@ -8,6 +8,7 @@ use holdfast_model::address::Interval;
 use holdfast_model::condition::{Condition, ConditionType, DETAIL_BYTES_MAX, Holds, Reason};
 use holdfast_model::desired::{Component, Stamp};
 use holdfast_model::digest::Digest;
+use holdfast_model::drift::{DriftCounts, DriftKind};
 use holdfast_model::ids::AuthorityId;
 use holdfast_model::interval_set::{Edit, IntervalSet};
 use holdfast_model::numbers::{AuthorityEpoch, SessionEpoch, UpdateSeq, Version};
@@ -93,12 +94,20 @@ pub(crate) fn mk_condition(kind: ConditionType, message: String) -> Condition {
     }
 }
 
-/// One of each kind, and each form of update, as protocol 1 has them and as protocol 2 adds to them; the name is that of its golden file.
+/// One of each kind, and each form of update, as protocol 1 has them and as the later ones add to them; the name is that of its golden file.
 pub(crate) fn mk_samples(protocol: Protocol) -> Vec<(&'static str, Message)> {
     let mut samples = mk_first_samples(protocol);
+    if protocol >= Protocol::V3 {
+        samples.push(("drift-found", Message::Drift(mk_drift())));
+        let counts = DriftCounts { table: true, ..DriftCounts::default() };
+        samples
+            .push(("drift-repaired", Message::Drift(DriftReport { kind: DriftKind::Repaired, counts, ..mk_drift() })));
+        let nobody = DriftReport { writer: None, counts: DriftCounts::default(), ..mk_drift() };
+        samples.push(("drift-settled", Message::Drift(DriftReport { kind: DriftKind::Settled, ..nobody })));
+    }
     match protocol {
         Protocol::V1 => {}
-        Protocol::V2 => {
+        Protocol::V2 | Protocol::V3 => {
             let is_ack =
                 samples.iter().map(|(_, message)| message).find(|message| matches!(message, Message::HelloAck(_)));
             let Some(Message::HelloAck(ack)) = is_ack.cloned() else { panic!("an answer to hello") };
@@ -109,6 +118,18 @@ pub(crate) fn mk_samples(protocol: Protocol) -> Vec<(&'static str, Message)> {
         }
     }
     samples
+}
+
+/// A foreign rule and two elements that are gone, by a process with a name.
+pub(crate) fn mk_drift() -> DriftReport {
+    DriftReport {
+        kind: DriftKind::Found,
+        instance: Uuid::from_u128(0x1234),
+        total: 3,
+        age_ms: 300,
+        writer: Some(Writer { pid: 4_321, name: "nft".to_owned() }),
+        counts: DriftCounts { rules_foreign: 1, elements_missing: 2, ..DriftCounts::default() },
+    }
 }
 
 fn mk_first_samples(protocol: Protocol) -> Vec<(&'static str, Message)> {
@@ -246,7 +267,25 @@ pub(crate) fn mk_largest(protocol: Protocol) -> Vec<(Message, usize)> {
     let refusal = Refusal { retry_after_ms: u32::MAX, code: RefusalCode::Unknown(u16::MAX), detail: text };
     let fault = Fault { code: FaultCode::Unknown(u16::MAX), message_kind: u16::MAX, update_seq: Some(seq) };
     let argument = vec![0xff; DIRECTIVE_BYTES_MAX];
-    vec![
+    let most = u32::MAX;
+    let drift = DriftReport {
+        kind: DriftKind::Settled,
+        instance: Uuid::max(),
+        total: u64::MAX,
+        age_ms: u64::MAX,
+        writer: Some(Writer { pid: most, name: "w".repeat(WRITER_BYTES_MAX) }),
+        counts: DriftCounts {
+            table: true,
+            chains: most,
+            rules_missing: most,
+            rules_foreign: most,
+            rules_moved: most,
+            sets: most,
+            elements_missing: most,
+            elements_foreign: most,
+        },
+    };
+    let mut largest = vec![
         (Message::Hello(hello), HELLO_FRAME_BYTES_MAX),
         (Message::HelloAck(ack), HELLO_FRAME_BYTES_MAX),
         (Message::Update(update), FRAME_BYTES_MAX),
@@ -258,7 +297,11 @@ pub(crate) fn mk_largest(protocol: Protocol) -> Vec<(Message, usize)> {
         (Message::Directive(Directive { code: DirectiveCode::Unknown(u16::MAX), argument }), HELLO_FRAME_BYTES_MAX),
         (Message::Refusal(refusal), HELLO_FRAME_BYTES_MAX),
         (Message::Fault(fault), HELLO_FRAME_BYTES_MAX),
-    ]
+    ];
+    if protocol >= Protocol::V3 {
+        largest.push((Message::Drift(drift), DRIFT_FRAME_BYTES_MAX));
+    }
+    largest
 }
 
 /// A policy of 60 rules, each with its own set of peers.

@@ -17,6 +17,7 @@ use holdfast_model::desired::{Component, Stamp};
 use holdfast_model::ids::HostId;
 use holdfast_model::numbers::{SessionEpoch, UpdateSeq, Version};
 use holdfast_model::statement::Authority;
+use holdfast_session::gateway::DriftBudget;
 use holdfast_session::limits::FAULTS_MAX;
 use holdfast_store::session::{Fact, HostNewest, Seen};
 use holdfast_wire::limits::UPDATES_IN_FLIGHT_MAX;
@@ -60,6 +61,8 @@ struct State {
     /// The addresses that were recorded last.
     addresses: Option<Vec<IpAddr>>,
     faults_seen: usize,
+    /// How much more drift it may tell.
+    drift_budget: Option<DriftBudget>,
     /// What was sent whole of each component, and how often.
     sent: BTreeMap<Component, (Stamp, usize)>,
     turn: u64,
@@ -121,6 +124,7 @@ impl Polls {
             asked_last: 0,
             addresses: None,
             faults_seen: 0,
+            drift_budget: None,
             sent: BTreeMap::new(),
             turn: 0,
             waits: false,
@@ -424,6 +428,11 @@ impl Poll {
         }
         sent.1 = sent.1.saturating_add(1);
         sent.1 <= SENDINGS_RECORDED_MAX
+    }
+
+    /// Whether another report of drift is taken now.
+    pub(super) fn may_tell_drift(&self, now: holdfast_session::time::Instant) -> bool {
+        self.state().drift_budget.get_or_insert_with(|| DriftBudget::new(now)).take(now)
     }
 
     /// Another fault; whether there are more now than a session survives.

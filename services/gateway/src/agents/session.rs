@@ -39,7 +39,7 @@ use super::mailbox::Mailbox;
 use super::outgoing::Outgoing;
 use super::reader::Read;
 use super::store::Admitted;
-use super::words::{cause_word, form_word, outcome_of, reason_of, statement_of};
+use super::words::{cause_word, drift_of, form_word, outcome_of, reason_of, statement_of};
 
 /// What an agent is told while another one with its identity has the session.
 const CONTESTED: &str = "another agent with this identity has the session: was its state folder copied?";
@@ -283,6 +283,10 @@ impl Shell {
             }
             Event::Outcome(report) => self.record_outcome(*report),
             Event::Inventory(inventory) => self.record(Seen::Addresses(inventory.addresses)),
+            Event::Drift(report) => {
+                let said = drift_of(*report);
+                self.record(Seen::Drift(Box::new(said)));
+            }
             Event::Fault { code, update_seq, origin, .. } => self.handle_fault(code, update_seq, origin),
             Event::Undeliverable { component, stamp, bytes } => {
                 tracing::error!(host = %self.peer.host, %component, version = %stamp.version, bytes, "a body is too large to be sent");
@@ -312,6 +316,7 @@ impl Shell {
             | FaultCode::OutcomeContradiction
             | FaultCode::BadValue
             | FaultCode::UnknownDirective
+            | FaultCode::TooOften
             | FaultCode::Unknown(_) => FaultWord::Malformed,
         };
         tracing::warn!(host = %self.peer.host, %code, "the agent broke the protocol");

@@ -30,12 +30,12 @@ use holdfast_store::session::{Instance, Opening, Seen};
 use holdfast_wire::code::FaultCode;
 use holdfast_wire::limits::{
     ADDRESSES_MAX, AGENT_VERSION_BYTES_MAX, BODY_BYTES_MAX, CONDITIONS_MAX, HOSTNAME_BYTES_MAX, KERNEL_BYTES_MAX,
-    TEXT_BYTES_MAX,
+    TEXT_BYTES_MAX, WRITER_BYTES_MAX,
 };
-use holdfast_wire::message::{OutcomeReport, SignatureBytes};
+use holdfast_wire::message::{DriftReport, OutcomeReport, SignatureBytes, Writer};
 use holdfast_wire::sync::{
-    SYNC_OUTCOMES_MAX, SYNC_PATH, SYNC_REQUEST_BYTES_MAX, SYNC_WAIT_MS_MAX, SyncAnswer, SyncFault, SyncInventory,
-    SyncOutcome, SyncRequest, SyncState,
+    SYNC_DRIFTS_MAX, SYNC_OUTCOMES_MAX, SYNC_PATH, SYNC_REQUEST_BYTES_MAX, SYNC_WAIT_MS_MAX, SyncAnswer, SyncDrift,
+    SyncFault, SyncInventory, SyncOutcome, SyncRequest, SyncState,
 };
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -45,7 +45,7 @@ use super::enrol::{Refusal, read_to};
 use super::limits::{POLL_READ_RETRY, SYNC_PIECE_BYTES};
 use super::polls::{Asked, Ending, Poll, Standing, Turn};
 use super::store::Admitted;
-use super::words::{outcome_of, statement_of};
+use super::words::{drift_of, outcome_of, statement_of};
 
 /// From where a connection came, for its requests.
 #[derive(Clone, Copy, Debug)]
@@ -78,6 +78,7 @@ async fn sync(
         take_addresses(&at, &poll, inventory)?;
     }
     let faults = take_outcomes(&at, &poll, &request.outcomes)?;
+    take_drifts(&at, &poll, request.drifts.clone())?;
     let (found, asked) = look_until(&at, &poll, &request, || turn.standing()).await?;
     let (head, pieces) = answer(&at, &poll, &request, found, &asked, faults)?;
     metrics::counter!("holdfast_gateway_syncs_total", "outcome" => head).increment(1);
@@ -92,6 +93,24 @@ fn take_addresses(at: &Context, poll: &Poll, inventory: &SyncInventory) -> Resul
     if poll.is_moved(&addresses) {
         record(at, poll, Seen::Addresses(addresses.clone()))?;
         poll.has_moved(addresses);
+    }
+    Ok(())
+}
+
+/// Records what a host found in its kernel. What comes too often is passed over: the next one of its kind counts it.
+fn take_drifts(at: &Context, poll: &Poll, drifts: Vec<SyncDrift>) -> Result<(), Refusal> {
+    for drift in drifts {
+        let SyncDrift { kind, instance, total, age_ms, process, pid, counts } = drift;
+        if total == 0 {
+            return Err(Refusal::Field { field: "drifts.total", reason: "what never happened is not told".to_owned() });
+        }
+        if !poll.may_tell_drift(at.now()) {
+            tracing::debug!(host = %poll.host, "drift is told too often and passed over");
+            continue;
+        }
+        let writer = process.map(|name| Writer { pid: pid.unwrap_or(0), name });
+        let said = drift_of(DriftReport { kind, instance, total, age_ms, writer, counts });
+        record(at, poll, Seen::Drift(Box::new(said)))?;
     }
     Ok(())
 }
@@ -127,6 +146,10 @@ fn check(request: &SyncRequest) -> Result<(), Refusal> {
     over("agent_version", request.agent_version.len(), AGENT_VERSION_BYTES_MAX)?;
     over("outcomes", request.outcomes.len(), SYNC_OUTCOMES_MAX)?;
     over("seen", request.seen.len(), Component::ALL.len())?;
+    over("drifts", request.drifts.len(), SYNC_DRIFTS_MAX)?;
+    for drift in &request.drifts {
+        over("drifts.process", drift.process.as_ref().map_or(0, String::len), WRITER_BYTES_MAX)?;
+    }
     for outcome in &request.outcomes {
         over("outcomes.conditions", outcome.conditions.len(), CONDITIONS_MAX)?;
         for condition in &outcome.conditions {

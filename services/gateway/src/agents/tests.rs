@@ -59,6 +59,7 @@ use super::{AgentsDoor, DoorConfig, Hooks, Pace, start};
 
 mod askers;
 mod delivery;
+mod drift;
 #[cfg(feature = "test-hooks")]
 mod hook;
 mod lives;

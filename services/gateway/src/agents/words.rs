@@ -1,6 +1,6 @@
 //! What a session saw, in the words of events and metrics.
 
-use holdfast_events::{CloseReason, Detail, SignatureBytes};
+use holdfast_events::{CloseReason, Detail, ProcessName, SignatureBytes};
 use holdfast_model::condition::{Holds, Reason};
 use holdfast_model::ids::HostId;
 use holdfast_model::numbers::SessionEpoch;
@@ -8,7 +8,7 @@ use holdfast_model::statement::Outcome;
 use holdfast_session::gateway::{Cause, CloseCause, Form};
 use holdfast_store::session as store;
 use holdfast_wire::code::RefusalCode;
-use holdfast_wire::message::OutcomeReport;
+use holdfast_wire::message::{DriftReport, OutcomeReport};
 
 /// Why a session ended, for those who read events.
 pub(super) const fn reason_of(cause: CloseCause, drained: bool) -> CloseReason {
@@ -53,6 +53,14 @@ pub(super) const fn statement_of(host: HostId, session_epoch: SessionEpoch, repo
         wanted: report.wanted,
         applied: report.applied,
     }
+}
+
+/// What a host found in its kernel, as it is recorded; counted here, wherever it came from.
+pub(super) fn drift_of(report: DriftReport) -> store::DriftSaid {
+    let DriftReport { kind, instance, total, age_ms, writer, counts } = report;
+    metrics::counter!("holdfast_gateway_drifts_total", "kind" => kind.word()).increment(1);
+    let process = writer.map(|writer| (ProcessName::new(&writer.name), writer.pid));
+    store::DriftSaid { kind, instance, total, age_ms, process, counts }
 }
 
 /// An outcome as it is recorded: the first condition that does not hold says why.

@@ -32,6 +32,7 @@ use super::auth::{Act, Caller};
 use super::changes::{policy_changes, rules_of_body};
 use super::cursor;
 use super::door::Shared;
+use super::drift::drift_view;
 use super::fleet::{JudgedComponent, JudgedHost};
 use super::intent::Snapshot;
 use super::names::{Names, host_name, hosts, suggestion};
@@ -157,6 +158,7 @@ fn host_view(host: &JudgedHost, snapshot: &Snapshot) -> HostView {
         last_snapshot_sent_at: last_snapshot_sent_at(status).map(rfc3339),
         session: status.session.as_ref().map(session_view),
         components: host.judged().map(|(status, judged)| component_view(status, *judged)).collect(),
+        drift: drift_view(&status.drifts, OffsetDateTime::now_utc()),
     }
 }
 

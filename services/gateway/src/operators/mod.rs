@@ -13,6 +13,7 @@ mod changes;
 mod cursor;
 mod directives;
 mod door;
+mod drift;
 mod explain;
 mod fleet;
 mod hosts;

@@ -13,6 +13,7 @@ use holdfast_model::numbers::Revision;
 use serde_json::{Value, json};
 use sqlx::postgres::PgConnection;
 
+use super::drift::Told;
 use super::rows::{Row, Rows, at, bytes, list, maybe, row, set, words};
 use crate::error::Error;
 use crate::value::{small, to_json};
@@ -52,6 +53,10 @@ impl Fold {
                     .or_else(|| self.amend("authority", "", raised))
             }
             Event::CertificateIssued(e) => self.add("certificates", certificate(e, time)?),
+            Event::DriftContended(e) => self.drift(&e.into(), time)?,
+            Event::DriftFound(e) => self.drift(&e.into(), time)?,
+            Event::DriftRepaired(e) => self.drift(&e.into(), time)?,
+            Event::DriftSettled(e) => self.drift(&e.into(), time)?,
             Event::EnrolTokenCreated(e) => self.put("enrol_tokens", e.token, enrol_token(e, record, time)?),
             Event::EnrolTokenRevoked(e) => self.amend("enrol_tokens", e.token, [("revoked_at", time)]),
             Event::EnrolmentRequested(e) => self.use_token(e.token),
@@ -97,6 +102,10 @@ impl Fold {
             | Event::SessionContested(_) => None,
         };
         Ok(refused)
+    }
+
+    fn drift(&mut self, told: &Told<'_>, time: Value) -> Result<Refused, Error> {
+        Ok(self.put("drifts", told.key(), told.row(time)?))
     }
 
     fn put(&mut self, table: &'static str, key: impl ToString, row: Row) -> Refused {

@@ -8,6 +8,7 @@
 //! It repairs nothing: a difference is a bug, or a foreign hand.
 
 mod artifacts;
+mod drift;
 mod fold;
 mod rows;
 mod tables;

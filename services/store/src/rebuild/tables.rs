@@ -43,6 +43,7 @@ tables! {
     "certificates" ("serial") outside [];
     "desired_latest" ("host_id", "component") outside [];
     "desired_states" ("host_id", "component", "version") outside [];
+    "drifts" ("host_id", "kind") outside [];
     "enrol_tokens" ("token_id") outside [];
     "host_facts" ("host_id", "from_revision") outside [];
     "hosts" ("host_id") outside [];

@@ -1,7 +1,7 @@
 //! Facts of many sessions in one transaction.
 //!
 //! - Recording the same facts again changes nothing, but for faults, which are then told of twice: they are of no state.
-//! - Within a batch: what was sent, how it ended, faults, addresses, presence, ends.
+//! - Within a batch: what was sent, how it ended, faults, drift, addresses, presence, ends.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -14,6 +14,7 @@ use holdfast_model::numbers::{SessionEpoch, UpdateSeq};
 use sqlx::postgres::PgConnection;
 use uuid::Uuid;
 
+use super::drift::{DriftReport, DriftSaid, record_drifts};
 use super::outcome::{OutcomeReport, SnapshotReport, record, record_sent};
 use super::presence::record_heard;
 use super::{Closing, Lock, lock_sessions, open};
@@ -40,6 +41,8 @@ pub enum Seen {
     Addresses(Vec<IpAddr>),
     /// The session is over.
     Closed(CloseReason),
+    /// The host says what it found in its kernel.
+    Drift(Box<DriftSaid>),
     /// The peer broke the protocol.
     Fault {
         /// How.
@@ -97,6 +100,7 @@ struct Sorted {
     sent: Vec<SnapshotReport>,
     outcomes: Vec<OutcomeReport>,
     faults: Vec<ProtocolFault>,
+    drifts: Vec<DriftReport>,
     addresses: Vec<(HostId, Vec<IpAddr>)>,
     heard: Vec<(HostId, SessionEpoch, u64)>,
     ends: Vec<Closing>,
@@ -108,6 +112,7 @@ impl Sorted {
         match &fact.seen {
             Seen::Addresses(addresses) => self.addresses.push((host, addresses.clone())),
             Seen::Closed(reason) => self.ends.push(Closing { host, session_epoch, reason: *reason }),
+            Seen::Drift(said) => self.drifts.push(DriftReport { host, session_epoch, said: (**said).clone() }),
             Seen::Fault { fault, component, update_seq } => {
                 let (fault, component, update_seq) = (*fault, *component, *update_seq);
                 self.faults.push(ProtocolFault { host, session_epoch, fault, component, update_seq });
@@ -134,8 +139,10 @@ async fn record_all(tx: &mut PgConnection, gateway: GatewayId, facts: &[Fact]) -
         match &fact.seen {
             // These are judged, and their faults told, where they are recorded.
             Seen::Outcome(_) | Seen::Fault { .. } | Seen::Closed(_) => sorted.put(fact),
-            Seen::Addresses(_) | Seen::Heard { .. } | Seen::SnapshotSent { .. } if counts => sorted.put(fact),
-            Seen::Addresses(_) | Seen::Heard { .. } | Seen::SnapshotSent { .. } => {}
+            Seen::Addresses(_) | Seen::Drift(_) | Seen::Heard { .. } | Seen::SnapshotSent { .. } if counts => {
+                sorted.put(fact);
+            }
+            Seen::Addresses(_) | Seen::Drift(_) | Seen::Heard { .. } | Seen::SnapshotSent { .. } => {}
         }
         if !counts && !matches!(fact.seen, Seen::Closed(_)) {
             stale.insert((fact.host, fact.session_epoch));
@@ -154,6 +161,9 @@ async fn record_all(tx: &mut PgConnection, gateway: GatewayId, facts: &[Fact]) -
             outbox.push(fault)?;
         }
         outbox.write(tx).await?;
+    }
+    if !sorted.drifts.is_empty() {
+        record_drifts(tx, gateway, &sorted.drifts).await?;
     }
     if !sorted.addresses.is_empty() {
         recorded.requests = write_reports(tx, gateway, &sorted.addresses).await?.len();

@@ -5,6 +5,7 @@
 //! - What a stale session says is answered as stale and changes nothing.
 
 mod delivery;
+mod drift;
 mod facts;
 mod instance;
 mod open;
@@ -14,6 +15,8 @@ mod presence;
 use std::collections::BTreeMap;
 
 pub use delivery::{HeldVersion, HostIdentity, HostNewest};
+pub use drift::DriftSaid;
+pub(crate) use drift::{kind as drift_kind, small_kind as small_drift_kind};
 pub use facts::{Fact, FactsRecorded, Seen};
 use holdfast_model::fence::HostSession;
 use holdfast_model::ids::HostId;

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use holdfast_events::{
-    Actor, AgentVersion, Detail, EnrolTokenCreated, OperationVerb, SignatureBytes, VerifyingKeyBytes,
+    Actor, AgentVersion, Detail, EnrolTokenCreated, OperationVerb, ProcessName, SignatureBytes, VerifyingKeyBytes,
 };
 use holdfast_model::condition::{Condition, ConditionType, Holds, Reason};
 use holdfast_model::desired::{Component, Desired, Stamp};
 use holdfast_model::digest::Digest;
+use holdfast_model::drift::{DriftCounts, DriftKind};
 use holdfast_model::ids::{ApiTokenId, EnrolTokenId, GatewayId, HostId};
 use holdfast_model::intent::{NamespaceSpec, Object, Spec};
 use holdfast_model::name::Name;
@@ -19,7 +20,7 @@ use holdfast_store::intent::{Applied, IntentChange, Prune};
 use holdfast_store::lease::{Claim, RENDERER_LEASE};
 use holdfast_store::render::{RenderCommit, SignedState};
 use holdfast_store::request::{Decided, Decision, Enrolment, IssuedCertificate};
-use holdfast_store::session::{Instance, Opened, Opening, OutcomeReport};
+use holdfast_store::session::{DriftSaid, Instance, Opened, Opening, OutcomeReport};
 use holdfast_store::testing::TestPostgres;
 use holdfast_store::token::TokenHash;
 use time::OffsetDateTime;
@@ -235,5 +236,16 @@ pub(crate) fn mk_report(host: HostId, epoch: SessionEpoch, seq: u64, version: u6
         detail: Detail::new("as wanted"),
         conditions: ConditionType::ALL.map(condition).to_vec(),
         signature: SignatureBytes::from_bytes([u8::try_from(seq).expect("small"); 64]),
+    }
+}
+
+pub(crate) fn mk_drift(kind: DriftKind, total: u64) -> DriftSaid {
+    DriftSaid {
+        kind,
+        instance: Uuid::from_u128(6),
+        total,
+        age_ms: 40,
+        process: Some((ProcessName::new("nft"), 4_321)),
+        counts: DriftCounts { rules_foreign: 2, ..DriftCounts::default() },
     }
 }

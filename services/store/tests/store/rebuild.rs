@@ -6,6 +6,7 @@ use holdfast_events::{
     ApiTokenCreated, CloseReason, Detail, Fault, Label128, NamespaceScope, OperationState, ProtocolFault, Role,
 };
 use holdfast_model::desired::Component;
+use holdfast_model::drift::DriftKind;
 use holdfast_model::ids::ApiTokenId;
 use holdfast_model::intent::{AddressGroupSpec, Object, Spec};
 use holdfast_model::numbers::UpdateSeq;
@@ -15,13 +16,13 @@ use holdfast_store::intent::{Applied, IntentChange};
 use holdfast_store::order::Horizon;
 use holdfast_store::rebuild::{OUTSIDE, RebuildReport, compared_tables};
 use holdfast_store::request::Decision;
-use holdfast_store::session::{Closing, HOLD, Instance, Opened, Opening, SnapshotReport};
+use holdfast_store::session::{Closing, Fact, HOLD, Instance, Opened, Opening, Seen, SnapshotReport};
 use holdfast_store::token::TokenHash;
 use uuid::Uuid;
 
 use crate::common::{
-    Fleet, OPERATOR, mk_addresses, mk_certificate, mk_change, mk_enrolment, mk_name, mk_namespace, mk_opening,
-    mk_report, mk_stamp,
+    Fleet, OPERATOR, mk_addresses, mk_certificate, mk_change, mk_drift, mk_enrolment, mk_name, mk_namespace,
+    mk_opening, mk_report, mk_stamp,
 };
 
 /// A fleet in which every kind of event has happened, and every column of every table has a value in some row.
@@ -107,6 +108,9 @@ async fn live_session(fleet: &Fleet, host: holdfast_model::ids::HostId) {
         update_seq: Some(UpdateSeq::from_raw(9)),
     };
     fleet.agents.record_faults(fleet.gateway, vec![fault]).await.expect("records");
+    let said = DriftKind::ALL.map(|kind| mk_drift(kind, 1)).into_iter().chain([mk_drift(DriftKind::Found, 3)]);
+    let drift = said.map(|said| Fact { host, session_epoch: epoch, seen: Seen::Drift(Box::new(said)) });
+    fleet.agents.record_facts(fleet.gateway, drift.collect()).await.expect("records");
     let closing = Closing { host, session_epoch: epoch, reason: CloseReason::Lost };
     fleet.agents.close_sessions(fleet.gateway, vec![closing]).await.expect("closes");
 }

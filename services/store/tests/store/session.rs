@@ -2,18 +2,19 @@
 
 use holdfast_events::{CloseReason, Fault, VerifyingKeyBytes};
 use holdfast_model::desired::Component;
+use holdfast_model::drift::DriftKind;
 use holdfast_model::ids::{GatewayId, HostId};
 use holdfast_model::name::Name;
 use holdfast_model::numbers::{SessionEpoch, UpdateSeq};
 use holdfast_model::statement::OutcomeKind;
 use holdfast_model::status::State;
 use holdfast_store::session::{
-    Closing, Fact, FactsRecorded, HostNewest, Opened, Opening, Recorded, Seen, SnapshotReport,
+    Closing, DriftSaid, Fact, FactsRecorded, HostNewest, Opened, Opening, Recorded, Seen, SnapshotReport,
 };
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
-use crate::common::{Fleet, mk_addresses, mk_opening, mk_report, mk_serial, mk_stamp};
+use crate::common::{Fleet, mk_addresses, mk_drift, mk_opening, mk_report, mk_serial, mk_stamp};
 
 async fn mk_fleet() -> (Fleet, HostId) {
     let fleet = Fleet::start().await;
@@ -256,4 +257,32 @@ async fn facts_of_one_batch_are_one_transaction_and_the_same_again_is_nothing() 
     let newest = fleet.agents.newest_of(vec![host, HostId::new(Uuid::from_u128(1))]).await.expect("reads");
     let versions = vec![(Component::Policy, mk_stamp(1).version)];
     assert_eq!(newest, vec![HostNewest { host, session_epoch: epoch, versions }]);
+}
+
+#[tokio::test]
+async fn drift_is_told_once_with_what_was_lost_and_the_newest_of_each_kind_is_kept() {
+    let (fleet, host) = mk_fleet().await;
+    let first = fleet.open(host).await;
+    let tell = async |session_epoch, said: Vec<DriftSaid>| {
+        let fact = |said| Fact { host, session_epoch, seen: Seen::Drift(Box::new(said)) };
+        fleet.agents.record_facts(fleet.gateway, said.into_iter().map(fact).collect()).await.expect("records").stale
+    };
+    let found = |total| mk_drift(DriftKind::Found, total);
+    assert_eq!(tell(first, vec![found(1), mk_drift(DriftKind::Repaired, 1)]).await, []);
+    assert_eq!(tell(first, vec![found(1), found(1)]).await, [], "a repetition says nothing new");
+    let second = fleet.open(host).await;
+    assert_eq!(tell(first, vec![found(9)]).await, [(host, first)], "of a session that is over");
+    // What was lost on the way is in the next one's count.
+    assert_eq!(tell(second, vec![found(5), found(4)]).await, []);
+    let anew = DriftSaid { instance: Uuid::from_u128(7), process: None, age_ms: u64::MAX, ..found(u64::MAX) };
+    assert_eq!(tell(second, vec![anew.clone(), DriftSaid { total: 2, ..anew }]).await, []);
+    let events = fleet.server.sql(
+        "SELECT payload->>'count', payload->>'process', payload->'counts'->>'rules_foreign' FROM events \
+         WHERE kind = 'drift.found' ORDER BY lid",
+    );
+    let counts: Vec<&str> = events.lines().collect();
+    assert_eq!(counts, ["1|nft|2", "4|nft|2", &format!("{}||2", i64::MAX)]);
+    let kept = fleet.server.sql("SELECT kind, instance, total, process FROM drifts ORDER BY kind");
+    let instance = |n: u128| Uuid::from_u128(n).to_string();
+    assert_eq!(kept, format!("1|{}|{}|\n2|{}|1|nft\n", instance(7), i64::MAX, instance(6)));
 }

@@ -156,7 +156,8 @@ impl World {
             Event::Undeliverable { component, bytes, .. } => {
                 self.violate(Invariant::DeliveredOrSuperseded, || format!("{component} of {bytes} bytes is too large"));
             }
-            Event::Inventory(_) | Event::Closed(_) => {}
+            // Machines without kernels have no drift, and nothing of a state follows from it.
+            Event::Drift(_) | Event::Inventory(_) | Event::Closed(_) => {}
         }
     }
 

@@ -85,6 +85,7 @@ fn rules_of(said: &[Message]) -> Said {
             | Message::Liveness(_)
             | Message::Drain(_)
             | Message::Directive(_)
+            | Message::Drift(_)
             | Message::Unknown(_) => {}
         }
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use holdfast_api::status::HostView;
 use holdfast_api::token::ApiTokenView;
+use holdfast_model::drift::DriftCounts;
 use serde_json::Value;
 
 use super::Lines;
@@ -187,6 +188,12 @@ impl Row {
 /// Where the kind of an authored object is: in what went out of force, in what came into it, and where that is too large for an event.
 const KINDS: [&str; 3] = ["/kind", "/content/inline/kind", "/content/artifact/kind"];
 
+/// What differed in a kernel, in words.
+fn drifted(data: &Value) -> Option<String> {
+    let counts = serde_json::from_value::<DriftCounts>(data.get("counts")?.clone());
+    Some(format!("({})", counts.ok()?))
+}
+
 /// What an event is about: names, and the few fields that say most.
 fn about(subject: &str, data: &Value, names: &Names) -> String {
     let text = |path: &str| match data.pointer(path) {
@@ -213,6 +220,8 @@ fn about(subject: &str, data: &Value, names: &Names) -> String {
         word("revision ", "/revision"),
         word("held by ", "/holder"),
         word("", "/role"),
+        word("by ", "/process"),
+        drifted(data),
     ];
     let kind = if data.get("wanted").is_some() { text("/kind") } else { None };
     let parts: Vec<String> =
@@ -238,6 +247,9 @@ mod tests {
             row(outcome)[1..],
             ["booking/web-1", "outcome.recorded", "booking/web-1 applied policy version 4 done"]
         );
+        let drift = r#"{"actor":"host:ho_1","type":"dev.holdfast.drift.found","subject":"ho_1","time":"2026-01-02T03:04:05Z",
+            "data":{"host":"ho_1","total":4,"process":"nft","pid":7,"counts":{"rules_missing":2}}}"#;
+        assert_eq!(row(drift)[1..], ["booking/web-1", "drift.found", "booking/web-1 by nft (rules missing: 2)"]);
         let unknown = Row::of(br#"{"event":{"actor":"host:ho_9","subject":"ho_9"}}"#, &names);
         assert!(unknown.has_unknown_host, "{unknown:?}");
         assert_eq!(Row::of(b"no entry", &names).cells, ["", "", "", ""]);

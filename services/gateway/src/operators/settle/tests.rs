@@ -89,6 +89,7 @@ fn mk_host(n: u128, latest_revision: u64, state: State, said_s_ago: i64) -> Judg
             session: None,
             last_seen_at: None,
             components: vec![component],
+            drifts: Vec::new(),
         },
         components: vec![JudgedComponent { state, missing: None, signature_valid: true }],
         state,
