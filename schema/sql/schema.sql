@@ -175,6 +175,7 @@ CREATE TABLE public.hosts (
     token_id uuid NOT NULL,
     outcome_key bytea NOT NULL,
     enrolled_at timestamp with time zone NOT NULL,
+    decommissioned_at timestamp with time zone,
     CONSTRAINT hosts_outcome_key_check CHECK ((octet_length(outcome_key) = 32))
 );
 CREATE TABLE public.instances (
@@ -362,8 +363,6 @@ ALTER TABLE ONLY public.events
 ALTER TABLE ONLY public.host_facts
     ADD CONSTRAINT host_facts_pkey PRIMARY KEY (host_id, from_revision);
 ALTER TABLE ONLY public.hosts
-    ADD CONSTRAINT hosts_namespace_name_key UNIQUE (namespace, name);
-ALTER TABLE ONLY public.hosts
     ADD CONSTRAINT hosts_pkey PRIMARY KEY (host_id);
 ALTER TABLE ONLY public.instances
     ADD CONSTRAINT instances_pkey PRIMARY KEY (host_id);
@@ -396,6 +395,7 @@ CREATE INDEX events_xid ON public.events USING btree (xid);
 CREATE INDEX host_facts_from ON public.host_facts USING btree (from_revision);
 CREATE UNIQUE INDEX host_facts_in_force ON public.host_facts USING btree (host_id) WHERE (to_revision IS NULL);
 CREATE INDEX host_facts_to ON public.host_facts USING btree (to_revision) WHERE (to_revision IS NOT NULL);
+CREATE UNIQUE INDEX hosts_enrolled ON public.hosts USING btree (namespace, name) WHERE (decommissioned_at IS NULL);
 CREATE INDEX objects_from ON public.objects USING btree (from_revision);
 CREATE UNIQUE INDEX objects_in_force ON public.objects USING btree (kind, namespace, name) WHERE (to_revision IS NULL);
 CREATE INDEX objects_to ON public.objects USING btree (to_revision) WHERE (to_revision IS NOT NULL);
@@ -410,6 +410,7 @@ CREATE POLICY events_of_agents_door ON public.events FOR INSERT TO holdfast_gate
 CREATE POLICY events_of_agents_door_contested ON public.events FOR INSERT TO holdfast_gateway_agents WITH CHECK ((kind = 'session.contested'::text));
 CREATE POLICY events_of_agents_door_drift ON public.events FOR INSERT TO holdfast_gateway_agents WITH CHECK ((kind = ANY (ARRAY['drift.contended'::text, 'drift.found'::text, 'drift.repaired'::text, 'drift.settled'::text])));
 CREATE POLICY events_of_operators_door ON public.events FOR INSERT TO holdfast_gateway_operators WITH CHECK ((kind = ANY (ARRAY['authority.epoch.raised'::text, 'intent.object.deleted'::text, 'intent.object.put'::text, 'operation.accepted'::text, 'operation.finished'::text, 'token.api.created'::text, 'token.api.revoked'::text, 'token.enrol.created'::text, 'token.enrol.revoked'::text])));
+CREATE POLICY events_of_operators_door_decommission ON public.events FOR INSERT TO holdfast_gateway_operators WITH CHECK ((kind = ANY (ARRAY['host.decommissioned'::text, 'session.closed'::text])));
 CREATE POLICY events_of_operators_door_in_a_new_life ON public.events FOR INSERT TO holdfast_gateway_operators WITH CHECK ((kind = 'authority.rollback.confirmed'::text));
 CREATE POLICY events_of_renderer ON public.events FOR INSERT TO holdfast_renderer WITH CHECK ((kind = ANY (ARRAY['certificate.issued'::text, 'enrolment.refused'::text, 'host.addresses.changed'::text, 'host.enrolled'::text, 'lease.acquired'::text, 'operation.finished'::text, 'render.committed'::text, 'render.desired'::text])));
 CREATE POLICY events_of_renderer_in_a_new_life ON public.events FOR INSERT TO holdfast_renderer WITH CHECK ((kind = 'render.signed_again'::text));
@@ -444,7 +445,7 @@ GRANT SELECT ON TABLE public.certificates TO holdfast_gateway_operators;
 GRANT SELECT ON TABLE public.certificates TO holdfast_reader;
 GRANT SELECT,DELETE ON TABLE public.claims TO holdfast_renderer;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.claims TO holdfast_gateway_agents;
-GRANT SELECT ON TABLE public.claims TO holdfast_gateway_operators;
+GRANT SELECT,DELETE ON TABLE public.claims TO holdfast_gateway_operators;
 GRANT SELECT ON TABLE public.claims TO holdfast_reader;
 GRANT UPDATE(confirmed_at) ON TABLE public.claims TO holdfast_gateway_operators;
 GRANT SELECT,INSERT,UPDATE ON TABLE public.desired_latest TO holdfast_renderer;
@@ -457,7 +458,7 @@ GRANT SELECT ON TABLE public.desired_states TO holdfast_gateway_operators;
 GRANT SELECT ON TABLE public.desired_states TO holdfast_reader;
 GRANT SELECT ON TABLE public.drifts TO holdfast_renderer;
 GRANT SELECT,INSERT,UPDATE ON TABLE public.drifts TO holdfast_gateway_agents;
-GRANT SELECT ON TABLE public.drifts TO holdfast_gateway_operators;
+GRANT SELECT,DELETE ON TABLE public.drifts TO holdfast_gateway_operators;
 GRANT SELECT ON TABLE public.drifts TO holdfast_reader;
 GRANT INSERT ON TABLE public.enrol_token_hashes TO holdfast_gateway_operators;
 GRANT SELECT ON TABLE public.enrol_token_hashes TO holdfast_gateway_agents;
@@ -501,13 +502,15 @@ GRANT SELECT(host_id) ON TABLE public.host_facts TO holdfast_gateway_agents;
 GRANT SELECT(addresses) ON TABLE public.host_facts TO holdfast_gateway_agents;
 GRANT UPDATE(to_revision) ON TABLE public.host_facts TO holdfast_renderer;
 GRANT SELECT(to_revision) ON TABLE public.host_facts TO holdfast_gateway_agents;
+GRANT UPDATE(to_revision) ON TABLE public.host_facts TO holdfast_gateway_operators;
 GRANT SELECT,INSERT ON TABLE public.hosts TO holdfast_renderer;
 GRANT SELECT ON TABLE public.hosts TO holdfast_gateway_operators;
 GRANT SELECT ON TABLE public.hosts TO holdfast_reader;
 GRANT SELECT ON TABLE public.hosts TO holdfast_gateway_agents;
+GRANT UPDATE(decommissioned_at) ON TABLE public.hosts TO holdfast_gateway_operators;
 GRANT SELECT ON TABLE public.instances TO holdfast_renderer;
 GRANT SELECT,INSERT,UPDATE ON TABLE public.instances TO holdfast_gateway_agents;
-GRANT SELECT ON TABLE public.instances TO holdfast_gateway_operators;
+GRANT SELECT,DELETE ON TABLE public.instances TO holdfast_gateway_operators;
 GRANT SELECT ON TABLE public.instances TO holdfast_reader;
 GRANT SELECT ON TABLE public.leases TO holdfast_gateway_operators;
 GRANT SELECT ON TABLE public.leases TO holdfast_reader;
@@ -520,7 +523,7 @@ GRANT SELECT ON TABLE public.objects TO holdfast_reader;
 GRANT UPDATE(to_revision) ON TABLE public.objects TO holdfast_gateway_operators;
 GRANT SELECT,INSERT ON TABLE public.observed TO holdfast_renderer;
 GRANT SELECT,UPDATE ON TABLE public.observed TO holdfast_gateway_agents;
-GRANT SELECT ON TABLE public.observed TO holdfast_gateway_operators;
+GRANT SELECT,DELETE ON TABLE public.observed TO holdfast_gateway_operators;
 GRANT SELECT ON TABLE public.observed TO holdfast_reader;
 GRANT SELECT ON TABLE public.operations TO holdfast_renderer;
 GRANT SELECT,INSERT ON TABLE public.operations TO holdfast_gateway_operators;
@@ -533,7 +536,7 @@ GRANT UPDATE(finished_at) ON TABLE public.operations TO holdfast_renderer;
 GRANT UPDATE(finished_at) ON TABLE public.operations TO holdfast_gateway_operators;
 GRANT SELECT ON TABLE public.presence TO holdfast_renderer;
 GRANT SELECT,INSERT,UPDATE ON TABLE public.presence TO holdfast_gateway_agents;
-GRANT SELECT ON TABLE public.presence TO holdfast_gateway_operators;
+GRANT SELECT,DELETE ON TABLE public.presence TO holdfast_gateway_operators;
 GRANT SELECT ON TABLE public.presence TO holdfast_reader;
 GRANT SELECT ON TABLE public.pulse TO holdfast_renderer;
 GRANT SELECT ON TABLE public.pulse TO holdfast_gateway_agents;
@@ -570,5 +573,5 @@ GRANT SELECT,INSERT ON TABLE public.revisions TO holdfast_gateway_operators;
 GRANT SELECT ON TABLE public.revisions TO holdfast_reader;
 GRANT SELECT,INSERT ON TABLE public.sessions TO holdfast_renderer;
 GRANT SELECT,UPDATE ON TABLE public.sessions TO holdfast_gateway_agents;
-GRANT SELECT ON TABLE public.sessions TO holdfast_gateway_operators;
+GRANT SELECT,DELETE ON TABLE public.sessions TO holdfast_gateway_operators;
 GRANT SELECT ON TABLE public.sessions TO holdfast_reader;

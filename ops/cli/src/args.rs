@@ -320,6 +320,15 @@ pub(crate) enum Host {
     /// Have a host's agent end its sessions until it is enrolled anew.
     #[command(before_help = help::HOST_RE_ENROL, after_help = help::HOST_ENDS)]
     ReEnrol(Directed),
+    /// Take a host out of the fleet.
+    #[command(before_help = help::HOST_DECOMMISSION, after_help = help::HOST_DECOMMISSION_ENDS)]
+    Decommission {
+        /// `namespace/name`, a name that one namespace alone has, or `ho_…`.
+        host: String,
+        /// Why, for the audit log.
+        #[arg(long, value_name = "TEXT", default_value = "")]
+        because: String,
+    },
 }
 
 /// Of whom, and whether its effect is waited for.

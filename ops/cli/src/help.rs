@@ -182,6 +182,18 @@ Examples:
   holdfast host re-enrol booking/web-1 --wait
 ";
 
+pub(crate) const HOST_DECOMMISSION: &str = "\
+For a machine that is gone, or is to go: nothing is rendered for it any more, others are rendered without it, its name \
+is free again, and no session of it begins. It does not reach into the machine: what that enforces stays until \
+`holdfast-agent down` is run there. It is for good: the machine comes back by being enrolled anew.
+
+Examples:
+  holdfast host decommission booking/web-1 --because disk-failed
+";
+
+pub(crate) const HOST_DECOMMISSION_ENDS: &str = "\
+Exit codes: 0 it is out, 1 failed, 3 not found or out already, 5 not allowed (operator or admin), 64 wrong usage.";
+
 pub(crate) const ENROL: &str = "\
 Examples:
   holdfast enrol-token create -n booking --label app=web --out web.token

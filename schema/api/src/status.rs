@@ -335,3 +335,25 @@ pub struct HostView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drift: Option<DriftView>,
 }
+
+/// A host is to be taken out.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DecommissionHost {
+    /// Why, for the audit log; at most 1,024 bytes.
+    #[serde(default)]
+    pub because: String,
+}
+
+/// A host was taken out.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct DecommissionedHost {
+    /// Which host.
+    pub host: String,
+    /// What it was called, as `namespace/name`; the name is free again.
+    pub name: String,
+    /// The revision that this is.
+    pub revision: u64,
+    /// The operation that made it: it ends when every peer of the host is rid of it.
+    pub operation: String,
+}

@@ -76,6 +76,8 @@ codes! {
         Apply "apply",
         /// Take these objects out of force.
         Delete "delete",
+        /// Take this host out.
+        Decommission "decommission",
     }
 
     /// How far an operation is; all but the first are terminal.
@@ -98,6 +100,8 @@ codes! {
     CloseReason, "reason of a session's end" {
         /// The agent closed it.
         AgentLeft "agent_left",
+        /// Its host was taken out.
+        Decommissioned "decommissioned",
         /// The gateway asked the agent to go elsewhere.
         Drained "drained",
         /// The gateway stopped.
@@ -118,6 +122,8 @@ codes! {
         AddressOutOfScope "address_out_of_scope",
         /// The certificate request cannot be read or proves nothing.
         BadCertificateRequest "bad_certificate_request",
+        /// The host was taken out.
+        Decommissioned "decommissioned",
         /// The namespace has a host of this name.
         NameTaken "name_taken",
     }

@@ -29,9 +29,9 @@ pub use event::{
     ApiTokenCreated, ApiTokenRevoked, AuthorityCreated, AuthorityEpochRaised, AuthorityRollbackConfirmed,
     CONFIRMED_HOSTS_MAX, CertificateIssued, CertificateRequested, DesiredState, DriftContended, DriftFound,
     DriftRepaired, DriftSettled, EnrolTokenCreated, EnrolTokenRevoked, EnrolmentRefused, EnrolmentRequested, Event,
-    EventError, HostAddressesChanged, HostEnrolled, Kind, LeaseAcquired, ObjectDeleted, ObjectPut, OperationAccepted,
-    OperationFinished, OutcomeRecorded, ProtocolFault, RENDERED_STATES_MAX, RenderCommitted, RenderDesired,
-    RenderSignedAgain, SessionClosed, SessionContested, SessionOpened, SnapshotSent,
+    EventError, HostAddressesChanged, HostDecommissioned, HostEnrolled, Kind, LeaseAcquired, ObjectDeleted, ObjectPut,
+    OperationAccepted, OperationFinished, OutcomeRecorded, ProtocolFault, RENDERED_STATES_MAX, RenderCommitted,
+    RenderDesired, RenderSignedAgain, SessionClosed, SessionContested, SessionOpened, SnapshotSent,
 };
 pub use hint::{HOST_HINT_ENTRIES_MAX, Hint, HintError, HostHint};
 pub use hint_numbers::HintNumbers;

@@ -218,8 +218,9 @@ pub(crate) async fn counts(tx: &mut PgConnection) -> Result<LifeCounts, Error> {
              SELECT l.host_id, bool_or(c.authority_epoch = a.authority_epoch) AS is_heard, bool_or(",
         waits!(),
         ") AS waits \
-             FROM desired_latest l CROSS JOIN authority a LEFT JOIN claims c USING (host_id, component) \
-             WHERE l.authority_epoch < a.authority_epoch GROUP BY l.host_id \
+             FROM desired_latest l JOIN hosts h USING (host_id) CROSS JOIN authority a \
+                  LEFT JOIN claims c USING (host_id, component) \
+             WHERE h.decommissioned_at IS NULL AND l.authority_epoch < a.authority_epoch GROUP BY l.host_id \
          ), ahead AS ( \
              SELECT count(DISTINCT c.host_id) AS n \
              FROM claims c JOIN desired_latest l USING (host_id, component) CROSS JOIN authority a WHERE ",

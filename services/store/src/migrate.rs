@@ -43,6 +43,7 @@ pub(crate) const STEPS: &[(&str, &str)] = steps! {
     "0017_absence",
     "0018_instances",
     "0019_drifts",
+    "0021_decommission",
 };
 
 /// Any number that nothing else in this database locks: the bytes of "migrate".

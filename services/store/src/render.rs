@@ -122,8 +122,9 @@ impl Store {
         self.transact("load all desired states", Mode::LongSnapshot, |tx| {
             Box::pin(async move {
                 let rows: Vec<LatestRow> = sqlx::query_as(
-                    "SELECT host_id, component, version, digest, signature, authority_epoch, revision \
-                     FROM desired_latest ORDER BY host_id, component",
+                    "SELECT l.host_id, l.component, l.version, l.digest, l.signature, l.authority_epoch, l.revision \
+                     FROM desired_latest l JOIN hosts h USING (host_id) WHERE h.decommissioned_at IS NULL \
+                     ORDER BY l.host_id, l.component",
                 )
                 .fetch_all(tx)
                 .await?;
@@ -224,7 +225,7 @@ async fn fence_and_read(tx: &mut PgConnection, term: LeaseTerm, hosts: &[Uuid]) 
     let rows: Vec<GroundRow> = sqlx::query_as(
         "WITH held AS MATERIALIZED ( \
              SELECT (SELECT authority_epoch FROM authority) AS epoch, (SELECT revision FROM render_progress) AS before, \
-                    (SELECT count(*) FROM hosts WHERE host_id = ANY($3)) AS enrolled \
+                    (SELECT count(*) FROM hosts WHERE host_id = ANY($3) AND decommissioned_at IS NULL) AS enrolled \
              FROM leases WHERE name = $1 AND term = $2 AND expires_at > clock_timestamp() FOR KEY SHARE \
          ) \
          SELECT held.epoch, held.before, held.enrolled, l.host_id, l.component, l.version \

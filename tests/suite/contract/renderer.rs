@@ -12,20 +12,20 @@ use futures_util::TryStreamExt as _;
 use holdfast_audit::keeper::{Health, Keeper};
 use holdfast_audit::log::lines;
 use holdfast_bus::{Bus, BusConfig, BusError, EVENTS_STREAM, HINTS_STREAM, HintListener, Wake};
-use holdfast_events::{Actor, EnrolTokenCreated, Hint, OperationVerb, VerifyingKeyBytes, event_subject};
+use holdfast_events::{Actor, Detail, EnrolTokenCreated, Hint, OperationVerb, VerifyingKeyBytes, event_subject};
 use holdfast_identity::{Ca, LeafKey, Signature, SigningKey};
 use holdfast_model::artifact::assemble;
 use holdfast_model::desired::Component;
 use holdfast_model::ids::{ApiTokenId, EnrolTokenId, GatewayId, HostId};
-use holdfast_model::intent::{HostSpec, Object, Policy, Spec};
+use holdfast_model::intent::{HostSpec, NamespaceMatch, Object, Peer, PeerSpec, Policy, PolicyRule, ServiceSpec, Spec};
 use holdfast_model::label::{Labels, Selector};
 use holdfast_model::name::Name;
 use holdfast_model::numbers::{AuthorityEpoch, EventSeq};
-use holdfast_model::policy::Mode;
+use holdfast_model::policy::{Action, Mode};
 use holdfast_model::statement::{Authority, desired_bytes};
 use holdfast_renderer::leader::{self, Means, Wakes};
 use holdfast_store::Store;
-use holdfast_store::intent::{Applied, IntentChange, Prune};
+use holdfast_store::intent::{Applied, Decommission, Decommissioned, IntentChange, Prune};
 use holdfast_store::lease::{Claim, RENDERER_LEASE};
 use holdfast_store::render::LatestState;
 use holdfast_store::request::{Enrolment, RequestAnswer};
@@ -73,6 +73,39 @@ async fn an_enrolled_host_gets_a_certificate_and_signed_states_and_an_edit_moves
     plane.listened().await;
     plane.apply(vec![mk_mode("db-1", Mode::Simulation)]).await;
     plane.hinted(db, 3).await;
+    plane.stop().await;
+}
+
+#[tokio::test]
+async fn peers_of_a_host_that_is_taken_out_are_rendered_without_it_and_nobody_else_and_a_new_leader_finds_nothing_to_do()
+ {
+    let mut plane = Plane::start(NatsVersion::Current).await;
+    let db = plane.enrol("db-1", "10.1.0.1", "db").await;
+    let (web, other) =
+        (plane.enrol("web-1", "10.1.0.2", "web").await, plane.enrol("other-1", "10.1.0.3", "other").await);
+    plane.apply(vec![mk_policy_from("isolate-db", "db", "web")]).await;
+    plane.rendered(&[db], |states| version(states, db) == 2).await;
+
+    let asked = Decommission { actor: OPERATOR, host: web, detail: Detail::default() };
+    let out = plane.operators.decommission(asked).await.expect("answers");
+    assert!(matches!(out, Decommissioned::Out { .. }), "{out:?}");
+    plane.means.wakes.intent.notify_one();
+    let states = plane.rendered(&[db, web, other], |states| version(states, db) == 3).await;
+    plane.rendered_all().await;
+    assert_eq!((version(&states, other), version(&states, web)), (1, 1), "nothing else is rendered anew");
+    let digest = policy(&states, db).state.desired.stamp.digest;
+    let trees = plane.agents.fetch_trees(vec![digest], |_| false).await.expect("reads");
+    let body = assemble(digest, |node| trees.get(&node).cloned()).expect("every node is stored");
+    assert!(
+        body.ingress.isolated && body.sets.iter().all(|set| set.v4.is_empty()),
+        "its address is in no set: {body:?}"
+    );
+
+    plane.restart_leader().await;
+    plane.apply(vec![mk_mode("other-1", Mode::Enforced)]).await;
+    plane.rendered(&[other], |states| version(states, other) == 2).await;
+    assert_eq!(plane.agents.latest_of(vec![db, web]).await.expect("reads").len(), 8, "what was desired of it stays");
+    plane.audited().await;
     plane.stop().await;
 }
 
@@ -693,6 +726,20 @@ fn mk_policy(name: &str, role: &str) -> Object {
     let subject = Selector::equal_to(&Labels::from([("role".to_owned(), role.to_owned())]));
     let policy = Policy { subject, isolate_ingress: true, ..Policy::default() };
     Object { namespace: Name::default_namespace(), name: mk_name(name), spec: Spec::Policy(policy) }
+}
+
+fn mk_policy_from(name: &str, role: &str, from: &str) -> Object {
+    let labels = Selector::equal_to(&Labels::from([("role".to_owned(), from.to_owned())]));
+    let rule = PolicyRule {
+        order: 0,
+        action: Action::Allow,
+        peers: PeerSpec::Of(vec![Peer::Select { namespaces: NamespaceMatch::Own, labels }]),
+        services: ServiceSpec::Any,
+        local: None,
+        log: false,
+    };
+    let Object { namespace, name, spec: Spec::Policy(policy) } = mk_policy(name, role) else { panic!("a policy") };
+    Object { namespace, name, spec: Spec::Policy(Policy { ingress: vec![rule], ..policy }) }
 }
 
 fn mk_mode(host: &str, mode: Mode) -> Object {

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use holdfast_api::directive::DirectiveView;
-use holdfast_api::status::HostView;
+use holdfast_api::status::{DecommissionHost, DecommissionedHost, HostView};
 
 use crate::api::{Api, escape};
 use crate::args::{Directed, Host};
@@ -19,6 +19,7 @@ const RETRY: Duration = Duration::from_secs(1);
 /// Asks, and with `--wait` looks until it shows that the host was reached.
 pub(super) async fn host(api: &Api, command: Host, format: Format) -> Result<End, Error> {
     let (kind, Directed { host, wait, timeout }) = match command {
+        Host::Decommission { host, because } => return decommission(api, &host, because, format).await,
         Host::ResendSnapshot(directed) => (Kind::ResendSnapshot, directed),
         Host::Reconnect(directed) => (Kind::Reconnect, directed),
         Host::ReEnrol(directed) => (Kind::ReEnrol, directed),
@@ -44,6 +45,15 @@ pub(super) async fn host(api: &Api, command: Host, format: Format) -> Result<End
             Ok(End::NotApplied)
         }
     }
+}
+
+async fn decommission(api: &Api, host: &str, because: String, format: Format) -> Result<End, Error> {
+    let path = format!("/v1/hosts/{}/decommission", escape(host));
+    let out: DecommissionedHost = api.post(&path, &DecommissionHost { because }, None).await?;
+    let text = format!("{} is out by revision {}: {}", out.name, out.revision, out.operation);
+    Answer { value: &out, names: vec![out.host.clone()], text }.show(format)?;
+    word("what the machine enforces stays until it is ended there: holdfast-agent down");
+    Ok(End::Done)
 }
 
 /// What is asked.

@@ -36,6 +36,10 @@ async fn tables_and_words_are_those_of_the_committed_files() {
     check("explain-host", &plane.run(&["explain", "host", "db-1"]).await.ended(0));
     check("describe-host", &plane.run(&["describe", "host", "db-1"]).await.ended(0));
     check("describe-host-wide", &plane.run(&["describe", "host", "db-1", "-o", "wide"]).await.ended(0));
+    let gone = ["host", "decommission", "web-1", "--because", "its disk is gone"];
+    check("decommission", &plane.run(&gone).await.ended(0));
+    assert_eq!(plane.run(&gone).await.code, 3, "it is out once");
+    assert_eq!(plane.run(&["describe", "host", "web-1"]).await.code, 3);
     assert_eq!(plane.run(&["explain", "flow", "nobody", "db-1", "22/tcp"]).await.code, 3);
     assert_eq!(plane.run(&["explain", "flow", "web-1", "db-1", "tcp"]).await.code, 1);
 }

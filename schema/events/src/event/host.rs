@@ -13,7 +13,7 @@ use time::OffsetDateTime;
 use super::payloads;
 use crate::codes::EnrolmentRefusal;
 use crate::keys::VerifyingKeyBytes;
-use crate::text::Label128;
+use crate::text::{Detail, Label128};
 
 payloads! {
     /// A machine used an enrolment token; the id of this event names the request.
@@ -76,6 +76,20 @@ payloads! {
         host: HostId,
         /// Its addresses within its range, sorted.
         addresses: Vec<IpAddr>,
+    }
+
+    /// A host was taken out: nothing is rendered for it, and no session of it begins. What it enforces stays with it.
+    HostDecommissioned {
+        /// The change of intent that this is.
+        revision: Revision,
+        /// Which host.
+        host: HostId,
+        /// Its namespace, whose name is free again.
+        namespace: Name,
+        /// Its name.
+        name: Name,
+        /// Why, in the words of whoever asked.
+        detail: Detail,
     }
 
     /// A host asked for a certificate; the id of this event names the request.

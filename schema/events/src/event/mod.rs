@@ -16,7 +16,8 @@ use std::str::FromStr;
 
 pub use drift::{DriftContended, DriftFound, DriftRepaired, DriftSettled};
 pub use host::{
-    CertificateIssued, CertificateRequested, EnrolmentRefused, EnrolmentRequested, HostAddressesChanged, HostEnrolled,
+    CertificateIssued, CertificateRequested, EnrolmentRefused, EnrolmentRequested, HostAddressesChanged,
+    HostDecommissioned, HostEnrolled,
 };
 pub use intent::{ObjectDeleted, ObjectPut, OperationAccepted, OperationFinished};
 pub use render::{
@@ -179,6 +180,8 @@ events! {
     EnrolmentRequested(EnrolmentRequested) "enrolment.requested",
     /// A host is elsewhere.
     HostAddressesChanged(HostAddressesChanged) "host.addresses.changed",
+    /// A host was taken out.
+    HostDecommissioned(HostDecommissioned) "host.decommissioned",
     /// A machine became a host.
     HostEnrolled(HostEnrolled) "host.enrolled",
     /// A lease has a new holder.
@@ -245,6 +248,7 @@ impl Event {
             Self::EnrolmentRefused(e) => e.host.to_string(),
             Self::EnrolmentRequested(e) => e.host.to_string(),
             Self::HostAddressesChanged(e) => e.host.to_string(),
+            Self::HostDecommissioned(e) => e.host.to_string(),
             Self::HostEnrolled(e) => e.host.to_string(),
             Self::ObjectDeleted(e) => e.object.to_string(),
             Self::ObjectPut(e) => e.object.to_string(),
@@ -289,6 +293,7 @@ impl Event {
             | Self::EnrolTokenRevoked(_)
             | Self::EnrolmentRefused(_)
             | Self::HostAddressesChanged(_)
+            | Self::HostDecommissioned(_)
             | Self::ObjectDeleted(_)
             | Self::ObjectPut(_)
             | Self::OperationAccepted(_)

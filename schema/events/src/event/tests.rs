@@ -214,6 +214,14 @@ fn mk_hosts() -> Vec<Event> {
         }
         .into(),
         HostAddressesChanged { revision, host, addresses }.into(),
+        HostDecommissioned {
+            revision,
+            host,
+            namespace: mk_name("default"),
+            name: mk_name("db-1"),
+            detail: Detail::new("its disk is gone"),
+        }
+        .into(),
         CertificateRequested { host }.into(),
         CertificateIssued {
             host,

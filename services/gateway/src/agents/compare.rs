@@ -119,7 +119,7 @@ fn ahead(asked: &[HeldNow], newest: &[HostNewest]) -> Vec<(HostId, SessionEpoch)
     if !ahead.is_empty() {
         tracing::warn!(
             sessions = ahead.len(),
-            "the database does not know sessions that it numbered, or versions that it had: it was restored or promoted; they begin anew"
+            "the database does not know sessions that it numbered, or versions that it had: their hosts were taken out, or it was restored or promoted; they begin anew"
         );
     }
     ahead

@@ -11,6 +11,7 @@ mod auth;
 mod authority;
 mod changes;
 mod cursor;
+mod decommission;
 mod directives;
 mod door;
 mod drift;

@@ -15,7 +15,10 @@ use utoipa_axum::routes;
 use super::auth::authenticate;
 use super::door::Shared;
 use super::refuse::{self, Refusal};
-use super::{audit, authority, directives, explain, hosts, objects, operations, plan, plane, rebuild, status, tokens};
+use super::{
+    audit, authority, decommission, directives, explain, hosts, objects, operations, plan, plane, rebuild, status,
+    tokens,
+};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -54,6 +57,7 @@ fn described() -> OpenApiRouter<Shared> {
         .routes(routes!(directives::resend_snapshot))
         .routes(routes!(directives::reconnect))
         .routes(routes!(directives::re_enrol))
+        .routes(routes!(decommission::decommission))
         .routes(routes!(explain::flow))
         .routes(routes!(operations::list))
         .routes(routes!(operations::one))

@@ -5,9 +5,11 @@
 //! - A change that changes nothing writes nothing.
 
 mod apply;
+mod decommission;
 mod load;
 
 pub use apply::{Applied, IntentChange, Prune};
+pub use decommission::{Decommission, Decommissioned};
 use holdfast_model::numbers::Revision;
 pub use load::{Changes, HostChange, ObjectChange};
 use sqlx::postgres::PgConnection;

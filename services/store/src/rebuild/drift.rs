@@ -12,6 +12,11 @@ use crate::error::Error;
 use crate::session::small_drift_kind;
 use crate::value::to_json;
 
+/// What names a row of drift.
+pub(super) fn drift_key(host: HostId, kind: DriftKind) -> String {
+    format!("{host} {kind}")
+}
+
 /// What an event of drift says, whichever it is.
 pub(super) struct Told<'a> {
     kind: DriftKind,
@@ -60,7 +65,7 @@ impl From<&DriftSettled> for Told<'_> {
 impl Told<'_> {
     /// What names its row.
     pub(super) fn key(&self) -> String {
-        format!("{} {}", self.host, self.kind)
+        drift_key(self.host, self.kind)
     }
 
     /// Its row, told at that time.

@@ -4,16 +4,18 @@ use std::collections::BTreeMap;
 
 use holdfast_events::{
     ApiTokenCreated, AuthorityCreated, CertificateIssued, Content, DesiredState, EnrolTokenCreated, Event,
-    HostAddressesChanged, HostEnrolled, LeaseAcquired, ObjectPut, OperationAccepted, OperationState, OutcomeRecorded,
-    Record, RenderCommitted, RenderDesired, RenderSignedAgain, SessionOpened, SnapshotSent,
+    HostAddressesChanged, HostDecommissioned, HostEnrolled, LeaseAcquired, ObjectPut, OperationAccepted,
+    OperationState, OutcomeRecorded, Record, RenderCommitted, RenderDesired, RenderSignedAgain, SessionOpened,
+    SnapshotSent,
 };
 use holdfast_model::desired::{Component, Stamp};
+use holdfast_model::drift::DriftKind;
 use holdfast_model::ids::{EnrolTokenId, HostId, ObjectId, OperationId};
 use holdfast_model::numbers::Revision;
 use serde_json::{Value, json};
 use sqlx::postgres::PgConnection;
 
-use super::drift::Told;
+use super::drift::{Told, drift_key};
 use super::rows::{Row, Rows, at, bytes, list, maybe, row, set, words};
 use crate::error::Error;
 use crate::value::{small, to_json};
@@ -63,6 +65,10 @@ impl Fold {
             Event::HostAddressesChanged(e) => {
                 self.add_revision(e.revision, record, time);
                 self.relocate(e)
+            }
+            Event::HostDecommissioned(e) => {
+                self.add_revision(e.revision, record, time.clone());
+                self.decommission(e, time)
             }
             Event::HostEnrolled(e) => {
                 self.add_revision(e.revision, record, time.clone());
@@ -209,7 +215,7 @@ impl Fold {
             ("outcome_key", bytes(e.outcome_key)),
             ("enrolled_at", time),
         ]);
-        self.rows.add("hosts", identity);
+        self.rows.put("hosts", e.host, identity);
         let facts = row([
             ("host_id", host.clone()),
             ("labels", to_json("labels", &e.labels)?),
@@ -233,6 +239,23 @@ impl Fold {
             self.rows.put("observed", observed_key(e.host, component), row);
         }
         Ok(None)
+    }
+
+    fn decommission(&mut self, e: &HostDecommissioned, time: Value) -> Refused {
+        let Some(facts) = self.facts.remove(&e.host) else { return Some(NO_ROW) };
+        let refused = self
+            .amend("host_facts", &facts, [("to_revision", json!(e.revision))])
+            .or_else(|| self.amend("hosts", e.host, [("decommissioned_at", time)]));
+        self.rows.finish("host_facts", facts);
+        self.rows.finish("hosts", e.host);
+        self.rows.remove("sessions", e.host);
+        for component in Component::ALL {
+            self.rows.remove("observed", observed_key(e.host, component));
+        }
+        for kind in DriftKind::ALL {
+            self.rows.remove("drifts", drift_key(e.host, kind));
+        }
+        refused
     }
 
     fn sign_again(&mut self, e: &RenderSignedAgain) -> Refused {

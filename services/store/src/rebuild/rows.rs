@@ -46,6 +46,13 @@ impl Rows {
         }
     }
 
+    /// Takes the row with a key away.
+    pub(super) fn remove(&mut self, table: &'static str, key: impl ToString) {
+        if let Some(rows) = self.open.get_mut(table) {
+            rows.remove(&key.to_string());
+        }
+    }
+
     /// Writes what will not change, once it is worth a statement; at the end, everything.
     pub(super) async fn flush(&mut self, tx: &mut PgConnection, is_end: bool) -> Result<(), Error> {
         for table in TABLES {

@@ -62,7 +62,7 @@ pub enum RequestAnswer {
 impl Store {
     /// Takes one use of a token and writes the request; if the token is not good, nothing is written. The same request once more is the one that is
     /// there and takes no use: whoever lost the answer asks again. Where its certificate is past two thirds of its life by then, and the host never
-    /// had a session, the answer is a new request for the next certificate of the same host.
+    /// had a session, the answer is a new request for the next certificate of the same host. Where its host was taken out, it is a new enrolment.
     ///
     /// # Errors
     /// [`Error::OutcomeUnknown`] if a use may be gone without an answer.
@@ -238,7 +238,8 @@ async fn enrol(
     let known: Option<(Uuid, Uuid)> = sqlx::query_as(
         "SELECT r.request_id, r.host_id FROM requests r JOIN enrol_token_hashes h USING (token_id) \
          WHERE r.kind = 'enrolment' AND r.outcome_key = $2 AND h.hash = $1 AND r.csr = $3 AND r.name = $4 \
-         AND r.addresses = $5",
+         AND r.addresses = $5 \
+         AND NOT EXISTS (SELECT FROM hosts o WHERE o.host_id = r.host_id AND o.decommissioned_at IS NOT NULL)",
     )
     .bind(hash.0.as_slice())
     .bind(outcome_key.as_bytes().as_slice())

@@ -204,6 +204,9 @@ async fn decide(
         (Decision::Grant(_), RequestBody::Enrolment { .. }, Some(revision)) => {
             enrol(tx, &mut outbox, revision, &request).await?
         }
+        (Decision::Grant(_), _, _) if is_out(tx, request.host).await? => {
+            Decided::Refused(EnrolmentRefusal::Decommissioned)
+        }
         (Decision::Grant(_), _, _) => Decided::Certified { host: request.host },
     };
     match (&decided, certificate) {
@@ -219,6 +222,12 @@ async fn decide(
     answer(tx, request.id, &decided, certificate).await?;
     outbox.write(tx).await?;
     Ok(decided)
+}
+
+/// Whether a host was taken out.
+async fn is_out(tx: &mut PgConnection, host: HostId) -> Result<bool, Error> {
+    let out = "SELECT NOT EXISTS (SELECT FROM hosts WHERE host_id = $1 AND decommissioned_at IS NULL)";
+    Ok(sqlx::query_scalar(out).bind(host.uuid()).fetch_one(tx).await?)
 }
 
 async fn answer(
@@ -298,11 +307,13 @@ async fn enrol(
     if addresses.is_empty() {
         return Ok(Decided::Refused(EnrolmentRefusal::AddressOutOfScope));
     }
-    let is_taken: bool = sqlx::query_scalar("SELECT EXISTS (SELECT FROM hosts WHERE namespace = $1 AND name = $2)")
-        .bind(scope.namespace.as_str())
-        .bind(name.as_str())
-        .fetch_one(&mut *tx)
-        .await?;
+    let is_taken: bool = sqlx::query_scalar(
+        "SELECT EXISTS (SELECT FROM hosts WHERE namespace = $1 AND name = $2 AND decommissioned_at IS NULL)",
+    )
+    .bind(scope.namespace.as_str())
+    .bind(name.as_str())
+    .fetch_one(&mut *tx)
+    .await?;
     if is_taken {
         return Ok(Decided::Refused(EnrolmentRefusal::NameTaken));
     }

@@ -1,6 +1,7 @@
 //! The store against a real Postgres: each test has a server of its own, and each process its own role.
 
 mod common;
+mod decommission;
 mod enrol;
 mod intent;
 mod lives;

@@ -6,6 +6,7 @@
 
 mod agent;
 mod clones;
+mod decommission;
 mod lapsed;
 mod outcomes;
 mod repair;

@@ -9,6 +9,7 @@ use holdfast_identity::TrustRoots;
 use holdfast_identity::https::{Client, Request};
 use holdfast_identity::tls::client::https;
 use hyper::Method;
+use hyper::header::CONTENT_TYPE;
 use serde_json::Value;
 use tokio::task::JoinSet;
 
@@ -38,6 +39,14 @@ impl Api {
         let request = Request::new(Method::GET, format!("{}{path}", self.url)).bearer(&self.token).expect("a header");
         let response = self.client.request(request).await.ok().filter(|response| response.status == 200)?;
         Some(serde_json::from_slice(&response.body).expect("JSON"))
+    }
+
+    /// The status and the answer of a change.
+    pub(super) async fn post(&self, path: &str, body: &Value) -> (u16, Value) {
+        let request = Request::new(Method::POST, format!("{}{path}", self.url)).bearer(&self.token).expect("a header");
+        let request = request.header(CONTENT_TYPE, "application/json").expect("a header").body(body.to_string());
+        let response = self.client.request(request).await.expect("it answers");
+        (response.status.as_u16(), serde_json::from_slice(&response.body).expect("JSON"))
     }
 }
 

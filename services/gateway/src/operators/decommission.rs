@@ -1,0 +1,60 @@
+//! Taking a host out of the fleet.
+//!
+//! - It is a change of intent: a revision, an operation, an event that says who and why. Peers are rendered without the host.
+//! - Its session ends by itself at the next compare of whoever holds it; its agent is told to dial once before, and is refused.
+
+use axum::Json;
+use axum::extract::{Path, State};
+use holdfast_api::problem::Problem;
+use holdfast_api::status::{DecommissionHost, DecommissionedHost};
+use holdfast_events::{Detail, Directive, DirectiveKind, Hint};
+use holdfast_model::secret::secret_at;
+use holdfast_store::intent::{Decommission, Decommissioned};
+
+use super::auth::{Act, Caller};
+use super::door::Shared;
+use super::hosts::find_one;
+use super::names::host_name;
+use super::refuse::Refusal;
+use super::request::Body;
+
+/// Takes a host out: nothing is rendered for it any more, its name is free, and no session of it begins. What the machine enforces stays there
+/// until somebody ends it there.
+#[utoipa::path(post, path = "/v1/hosts/{host}/decommission", operation_id = "decommission_host", tag = "hosts", params(
+    ("host" = String, Path, description = "`ho_…`, `namespace%2Fname`, a name in `default`, or a name that only one namespace has"),
+), request_body = DecommissionHost, responses(
+    (status = 200, body = DecommissionedHost),
+    (status = 404, description = "There is no such host, or it is out already", body = Problem, content_type = "application/problem+json"),
+    (status = "default", description = "Refused", body = Problem, content_type = "application/problem+json"),
+))]
+pub(crate) async fn decommission(
+    State(door): State<Shared>,
+    caller: Caller,
+    Path(host): Path<String>,
+    Body(wanted): Body<DecommissionHost>,
+) -> Result<Json<DecommissionedHost>, Refusal> {
+    caller.may(Act::Operate)?;
+    if secret_at(&wanted.because).is_some() {
+        return Err(Refusal::invalid("because", "secret", "this is a token, and would be shown in events"));
+    }
+    let detail =
+        Detail::try_from(wanted.because).map_err(|error| Refusal::invalid("because", "text", error.to_string()))?;
+    let snapshot = door.intent.current().await?;
+    let found = find_one(&snapshot, &caller, &host)?;
+    let (host, name) = (found.id, host_name(found));
+    let asked = Decommission { actor: caller.actor(), host, detail };
+    let Decommissioned::Out { revision, operation } = door.store.decommission(asked).await? else {
+        return Err(Refusal::not_found(format!("host {host}: it is out already")));
+    };
+    door.ring([Hint::Intent, Hint::Event]);
+    tracing::info!(actor = %caller.actor(), %host, %revision, "a host was taken out");
+    if let Err(error) = door.directives.try_send(Directive { kind: DirectiveKind::Reconnect, host }) {
+        tracing::warn!(%error, %host, "its agent is not told; its session ends at the next compare");
+    }
+    Ok(Json(DecommissionedHost {
+        host: host.to_string(),
+        name,
+        revision: revision.raw(),
+        operation: operation.to_string(),
+    }))
+}
