@@ -119,6 +119,12 @@ pub enum Reason {
     ReadBackFailed,
     /// An explicit local policy is in force.
     LocalOverride,
+    /// Another process undoes each repair of the table: between two ticks nothing is known of it.
+    Contended,
+    /// Packets may pass through the host that no rule of ours sees.
+    ForwardedNotEnforced,
+    /// It cut the host off from its gateways, was taken back, and is not tried again.
+    SelfIsolation,
     /// A code that this build does not know.
     UnknownCode,
 }
@@ -170,6 +176,10 @@ reasons! {
     ReadBackDiffers 13 "read_back_differs",
     ReadBackFailed 14 "read_back_failed",
     LocalOverride 15 "local_override",
+    // 16 to 29: what an agent finds beside updates.
+    Contended 16 "contended",
+    ForwardedNotEnforced 17 "forwarded_not_enforced",
+    SelfIsolation 18 "self_isolation",
 }
 
 impl fmt::Display for Reason {
@@ -214,7 +224,7 @@ mod tests {
 
     #[test]
     fn reasons_have_one_number_and_one_word_each() {
-        for number in 0..=15 {
+        for number in 0..=18 {
             let reason = Reason::from_number(number);
             assert_eq!(reason.number(), number);
             assert_eq!(Reason::from_word(reason.word()), Some(reason));

@@ -29,11 +29,14 @@ fn a_fleet_converges_obeys_is_edited_survives_a_restart_and_leaves_nothing() {
     // Before anything is killed: doctor goes on to tell of that. What it says of the restart is a look old, and over with the next ones.
     wait_for("doctor finds everything well", Duration::from_secs(60), || plane.holdfast(&["doctor"]).status.success());
     super::readme::commands_answer_as_they_say(&plane);
+    what_another_process_changes_is_told_by_name(&plane);
     what_was_killed_is_started_again(&plane);
     what_the_estate_does_not_have_is_told_at_once(&plane);
     a_check_that_is_cut_off_leaves_no_host_open(&plane);
     proven(&plane);
-    nobody_complained_but(&plane, |complaint| complaint.is_of_killed_gateway(AGENTS_PORTS[0]));
+    nobody_complained_but(&plane, |complaint| {
+        complaint.is_of_killed_gateway(AGENTS_PORTS[0]) || complaint.is_of_drift()
+    });
     a_host_that_the_estate_lost_is_told_and_not_waited_for(&plane);
     let folder = plane.folder().to_owned();
     plane.wipe();
@@ -102,6 +105,34 @@ fn a_restart_of_everything_changes_no_version(plane: &Plane) {
     converged(plane, 12);
     assert_eq!(versions(plane), before);
     assert!(agents(plane).iter().all(|(host, pid)| ended.get(host) != Some(pid)), "every agent is another process");
+}
+
+/// What another process does to a host's table is put right, and is a fact of the authority with that process's name.
+fn what_another_process_changes_is_told_by_name(plane: &Plane) {
+    let host = plane.hosts().into_iter().next().expect("there are hosts");
+    if !plane.nft(&host, &["delete", "table", "inet", "holdfast"]) {
+        // An `nft` that can read an owned table again: the agent owns it, and the kernel refused.
+        let told = plane.agent(&host, &["status", "-o", "json"]);
+        let status: Value = serde_json::from_slice(&told.stdout).expect("a status");
+        return assert_eq!(status["table"]["owned"], true, "{status}");
+    }
+    let drifted = || {
+        let hosts = plane.ask(&["get", "hosts"]);
+        let items = hosts["items"].as_array().cloned().unwrap_or_default();
+        items.into_iter().filter(|host| host["drift"]["repaired"] == true).collect::<Vec<_>>()
+    };
+    wait_for("the authority knows", Duration::from_secs(20), || !drifted().is_empty());
+    let [told] = drifted().try_into().unwrap_or_else(|all| panic!("one host: {all:?}"));
+    assert!(host.ends_with(&text(&told["name"])), "{host}: {told}");
+    assert_eq!((&told["drift"]["found"], &told["drift"]["process"]), (&1.into(), &"nft".into()), "{told}");
+    let name = format!("{}/{}", text(&told["namespace"]), text(&told["name"]));
+    let shown = String::from_utf8(plane.holdfast(&["describe", "host", &name]).stdout).expect("text");
+    assert!(shown.contains("found once, last ") && shown.contains(" by nft (pid "), "{shown}");
+    wait_for("the audit log tells it", Duration::from_secs(20), || {
+        let tail = String::from_utf8(plane.holdfast(&["audit", "tail"]).stdout).expect("text");
+        let tells = |kind: &str| tail.lines().any(|line| line.contains(kind) && line.contains("by nft"));
+        tells("drift.found") && tells("drift.repaired")
+    });
 }
 
 /// A service and an agent end without a word; the next start finds exactly these missing.

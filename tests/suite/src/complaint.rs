@@ -62,6 +62,16 @@ impl Complaint {
         self.is_of_agent() && gateway.ends_with(&format!(":{port}")) && ends.iter().any(|end| error.starts_with(end))
     }
 
+    /// Whether an agent says only that another process changed its table, and that it put it right.
+    #[must_use]
+    pub fn is_of_drift(&self) -> bool {
+        const SAID: [&str; 2] = [
+            " WARN holdfast_agent::service::worker: another process changed our table ",
+            " WARN holdfast_agent::service::worker: our table is repaired",
+        ];
+        self.is_of_agent() && SAID.iter().any(|said| self.line.contains(said))
+    }
+
     /// Whether a service says only that it lost its connection to NATS.
     #[must_use]
     pub fn is_of_lost_nats(&self) -> bool {

@@ -252,6 +252,15 @@ impl Plane {
         serde_json::from_slice(&output.stdout).expect("nft prints JSON")
     }
 
+    /// Another process changes the rulesets of a host's kernel; whether it was let.
+    #[must_use]
+    pub fn nft(&self, host: &str, change: &[&str]) -> bool {
+        let namespace = self.namespace_of(host);
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &namespace, "nft"]).args(change);
+        command.output().expect("iproute2 is installed").status.success()
+    }
+
     fn namespace_of(&self, host: &str) -> String {
         let record = self.record();
         record.host(host).unwrap_or_else(|| panic!("there is no host {host}")).namespace.clone()

@@ -73,8 +73,10 @@ fn policy(pid: u32, policy: &PolicyStatus, findings: &mut Findings) {
     }
     if policy.contended {
         let detail = format!("runs (pid {pid}), but another tool undoes what it writes: {} repairs", policy.drifts);
-        let remedy = "the agent's log names the process (`another process changed the ruleset`): keep it from `table inet holdfast`; until then only the slow tick repairs";
-        return findings.unwell(NAME, detail, remedy);
+        let process = policy.last_drift.as_ref().and_then(|last| last.process.as_deref());
+        let process = process.unwrap_or("whatever the agent's log names (`another process changed our table`)");
+        let remedy = format!("keep {process} from `table inet holdfast`; until then only the slow tick repairs");
+        return findings.unwell(NAME, detail, &remedy);
     }
     let fault = policy.fault.as_deref().unwrap_or("the kernel was not read back yet");
     let remedy = "holdfast-agent status says more; what another tool wrote is in `nft list ruleset`";

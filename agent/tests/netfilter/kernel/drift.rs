@@ -167,6 +167,8 @@ fn drift_cuts_a_poll_that_waits_and_is_told_by_the_next() {
     let mut told = Vec::new();
     while told.len() < 2 {
         let (request, stream) = gateway.hear_poll();
+        // Answered when all is told: the agent would leave a poll that it began between the two.
+        host.wait_until("it is repaired", || host.status()["policy"]["proven"] == true && last_drift(&host).0 == 1);
         told.extend(request.drifts);
         gateway.answer_poll(stream, &gateway.sync_answer(Delivery::Poll));
     }

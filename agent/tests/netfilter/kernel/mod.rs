@@ -9,6 +9,7 @@ mod edit;
 mod enrol;
 mod faults;
 mod flows;
+mod forwarded;
 #[cfg(feature = "test-hooks")]
 mod hook;
 mod hosts;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use holdfast_model::desired::Component;
 use holdfast_wire::code::{DirectiveCode, FaultCode, RefusalCode};
 use holdfast_wire::message::{Directive, Kind, Message};
-use holdfast_wire::negotiate::{Protocol, ProtocolRange};
+use holdfast_wire::negotiate::{Protocol, SPOKEN};
 
 use super::session::{applied, isolated, ruleset, world};
 use crate::support::gateway::stamp;
@@ -21,7 +21,7 @@ fn g03_an_agent_works_with_a_gateway_that_speaks_the_first_protocol_only() {
     let (first, second) = (isolated(&["10.0.0.1"]), isolated(&["10.0.0.1", "10.0.0.9"]));
     {
         let (mut session, hello) = gateway.open();
-        assert_eq!(hello.protocols, ProtocolRange { min: 1, max: 2 }, "an old gateway reads what is offered");
+        assert_eq!(hello.protocols, SPOKEN, "an old gateway reads what is offered");
         applied(&session.policy(1, &first));
         session.empty_components();
         applied(&session.delta((1, &first), (2, &second)));

@@ -31,6 +31,9 @@ use crate::limits::{
 use crate::liveness::Liveness;
 use crate::time::{Instant, sooner};
 
+/// The last reason that a gateway of protocol 2 knows, by number.
+const REASON_OF_PROTOCOL_2_MAX: u8 = 15;
+
 /// One session, from the first byte to the last.
 #[derive(Debug)]
 pub struct Session<K> {
@@ -340,8 +343,12 @@ impl<K: Keys> Session<K> {
         let Phase::Open(open) = &mut self.phase else { return };
         let (host, session_epoch) = (self.config.host, open.session_epoch);
         let outcome = Outcome { host, session_epoch, update_seq, component, kind, wanted, applied };
-        let cut =
-            |condition: Condition| Condition { message: bounded(&condition.message, TEXT_BYTES_MAX), ..condition };
+        let protocol = open.protocol;
+        let cut = |condition: Condition| Condition {
+            message: bounded(&condition.message, TEXT_BYTES_MAX),
+            reason: known_to(protocol, condition.reason),
+            ..condition
+        };
         let conditions: Vec<Condition> = conditions.into_iter().take(CONDITIONS_MAX).map(cut).collect();
         let signature = self.keys.sign(&outcome_bytes(open.authority, &outcome, &conditions));
         let report = OutcomeReport { update_seq, component, kind, wanted, applied, conditions, signature };
@@ -442,6 +449,11 @@ impl<K: Keys> Session<K> {
         }
         sent
     }
+}
+
+/// A reason as a gateway of this protocol reads it: what is signed is what it reads, or the signature would not be good.
+fn known_to(protocol: Protocol, reason: Reason) -> Reason {
+    if protocol < Protocol::V3 && reason.number() > REASON_OF_PROTOCOL_2_MAX { Reason::UnknownCode } else { reason }
 }
 
 impl Open {

@@ -586,6 +586,44 @@ fn drift_is_said_after_everything_else_and_only_where_the_protocol_has_a_word_fo
     }
 }
 
+#[test]
+fn a_reason_that_an_earlier_protocol_does_not_know_is_said_and_signed_as_it_is_read_there() {
+    for (protocol, said) in [
+        (Protocol::V1, Reason::UnknownCode),
+        (Protocol::V2, Reason::UnknownCode),
+        (Protocol::V3, Reason::SelfIsolation),
+    ] {
+        let mut agent = Agent::new(vec![]);
+        agent.written();
+        agent.say(Message::HelloAck(HelloAck { protocol: protocol.number(), ..mk_ack() }));
+        agent.snapshot(1, POLICY, 5);
+        assert!(agent.apply().is_some());
+        let condition = |reason| Condition {
+            kind: ConditionType::SnapshotAccepted,
+            status: Holds::False,
+            reason,
+            message: String::new(),
+            observed_version: None,
+        };
+        let conditions = vec![condition(Reason::SelfIsolation), condition(Reason::LocalOverride)];
+        let result = ApplyResult { kind: OutcomeKind::Failed, in_force: None, conditions };
+        agent.session.handle_result(UpdateSeq::from_raw(1), result);
+        let report = agent.outcome();
+        assert_eq!(report.conditions, [condition(said), condition(Reason::LocalOverride)]);
+        let outcome = Outcome {
+            host: mk_host(),
+            session_epoch: mk_ack().session_epoch,
+            update_seq: report.update_seq,
+            component: report.component,
+            kind: report.kind,
+            wanted: report.wanted,
+            applied: report.applied,
+        };
+        let statement = outcome_bytes(mk_authority(), &outcome, &report.conditions);
+        assert_eq!(report.signature, mk_signature(&statement), "what is read is what was signed");
+    }
+}
+
 fn mk_drift(kind: DriftKind, total: u64) -> DriftReport {
     let (instance, counts) = (Uuid::from_u128(5), DriftCounts::default());
     DriftReport { kind, instance, total, age_ms: 0, writer: None, counts }
