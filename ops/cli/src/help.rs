@@ -128,7 +128,8 @@ Examples:
 
 pub(crate) const FLOW: &str = "\
 It is judged from what was authored, by a judge that shares no code with the renderer; `holdfast-lab probe` asks the \
-same by real packets. A name without a namespace is one of `default`, or one that a single namespace has.
+same by real packets. Not in it is what no policy takes away: loopback, the gateways, declared resolvers, and the \
+failsafe ports of an agent (inbound tcp 22, unless it is told otherwise). A name without a namespace is one of `default`, or one that a single namespace has.
 
 Examples:
   holdfast explain flow booking/web-1 booking/db-1 5432/tcp
