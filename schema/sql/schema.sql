@@ -178,6 +178,16 @@ CREATE TABLE public.hosts (
     decommissioned_at timestamp with time zone,
     CONSTRAINT hosts_outcome_key_check CHECK ((octet_length(outcome_key) = 32))
 );
+CREATE TABLE public.idempotency_keys (
+    token_id uuid NOT NULL,
+    key text NOT NULL,
+    request bytea NOT NULL,
+    answer jsonb NOT NULL,
+    operation_id uuid,
+    at timestamp with time zone NOT NULL,
+    CONSTRAINT idempotency_keys_key_check CHECK (((octet_length(key) >= 1) AND (octet_length(key) <= 128))),
+    CONSTRAINT idempotency_keys_request_check CHECK ((octet_length(request) = 32))
+);
 CREATE TABLE public.instances (
     host_id uuid NOT NULL,
     boot_id uuid NOT NULL,
@@ -248,6 +258,13 @@ CREATE TABLE public.observed (
     last_snapshot_sent_at timestamp with time zone
 )
 WITH (fillfactor='70');
+CREATE TABLE public.operation_hosts (
+    operation_id uuid NOT NULL,
+    host_id uuid NOT NULL,
+    component smallint NOT NULL,
+    outcome text NOT NULL,
+    CONSTRAINT operation_hosts_outcome_check CHECK ((outcome = ANY (ARRAY['applied'::text, 'cancelled'::text, 'failed'::text, 'inactive'::text, 'superseded'::text])))
+);
 CREATE TABLE public.operations (
     operation_id uuid NOT NULL,
     verb text NOT NULL,
@@ -257,7 +274,9 @@ CREATE TABLE public.operations (
     state text NOT NULL,
     detail text NOT NULL,
     created_at timestamp with time zone NOT NULL,
-    finished_at timestamp with time zone
+    finished_at timestamp with time zone,
+    rendered_revision bigint,
+    rendered_at timestamp with time zone
 );
 CREATE TABLE public.presence (
     host_id uuid NOT NULL,
@@ -364,6 +383,8 @@ ALTER TABLE ONLY public.host_facts
     ADD CONSTRAINT host_facts_pkey PRIMARY KEY (host_id, from_revision);
 ALTER TABLE ONLY public.hosts
     ADD CONSTRAINT hosts_pkey PRIMARY KEY (host_id);
+ALTER TABLE ONLY public.idempotency_keys
+    ADD CONSTRAINT idempotency_keys_pkey PRIMARY KEY (token_id, key);
 ALTER TABLE ONLY public.instances
     ADD CONSTRAINT instances_pkey PRIMARY KEY (host_id);
 ALTER TABLE ONLY public.leases
@@ -376,6 +397,8 @@ ALTER TABLE ONLY public.objects
     ADD CONSTRAINT objects_pkey PRIMARY KEY (object_id, from_revision);
 ALTER TABLE ONLY public.observed
     ADD CONSTRAINT observed_pkey PRIMARY KEY (host_id, component);
+ALTER TABLE ONLY public.operation_hosts
+    ADD CONSTRAINT operation_hosts_pkey PRIMARY KEY (operation_id, host_id, component);
 ALTER TABLE ONLY public.operations
     ADD CONSTRAINT operations_pkey PRIMARY KEY (operation_id);
 ALTER TABLE ONLY public.presence
@@ -391,16 +414,21 @@ ALTER TABLE ONLY public.revisions
 ALTER TABLE ONLY public.sessions
     ADD CONSTRAINT sessions_pkey PRIMARY KEY (host_id);
 CREATE INDEX certificates_host ON public.certificates USING btree (host_id, issued_at);
+CREATE INDEX desired_states_revision ON public.desired_states USING btree (revision);
 CREATE INDEX events_xid ON public.events USING btree (xid);
 CREATE INDEX host_facts_from ON public.host_facts USING btree (from_revision);
 CREATE UNIQUE INDEX host_facts_in_force ON public.host_facts USING btree (host_id) WHERE (to_revision IS NULL);
 CREATE INDEX host_facts_to ON public.host_facts USING btree (to_revision) WHERE (to_revision IS NOT NULL);
 CREATE UNIQUE INDEX hosts_enrolled ON public.hosts USING btree (namespace, name) WHERE (decommissioned_at IS NULL);
+CREATE INDEX idempotency_keys_passing ON public.idempotency_keys USING btree (token_id, at) WHERE (operation_id IS NULL);
 CREATE INDEX objects_from ON public.objects USING btree (from_revision);
 CREATE UNIQUE INDEX objects_in_force ON public.objects USING btree (kind, namespace, name) WHERE (to_revision IS NULL);
+CREATE INDEX objects_named ON public.objects USING btree (kind, namespace, name);
 CREATE INDEX objects_to ON public.objects USING btree (to_revision) WHERE (to_revision IS NOT NULL);
 CREATE INDEX operations_created ON public.operations USING btree (created_at DESC, operation_id DESC);
+CREATE INDEX operations_open ON public.operations USING btree (revision) WHERE (state = 'accepted'::text);
 CREATE INDEX operations_revision ON public.operations USING btree (revision);
+CREATE INDEX operations_unrendered ON public.operations USING btree (revision) WHERE (rendered_at IS NULL);
 CREATE INDEX requests_of_key ON public.requests USING btree (outcome_key) WHERE (kind = 'enrolment'::text);
 CREATE INDEX requests_waiting ON public.requests USING btree (created_at, request_id) WHERE (state = 'waiting'::text);
 CREATE TRIGGER event_order_only_added BEFORE DELETE OR UPDATE OR TRUNCATE ON public.event_order FOR EACH STATEMENT EXECUTE FUNCTION public.refuse_change();
@@ -508,6 +536,7 @@ GRANT SELECT ON TABLE public.hosts TO holdfast_gateway_operators;
 GRANT SELECT ON TABLE public.hosts TO holdfast_reader;
 GRANT SELECT ON TABLE public.hosts TO holdfast_gateway_agents;
 GRANT UPDATE(decommissioned_at) ON TABLE public.hosts TO holdfast_gateway_operators;
+GRANT SELECT,INSERT,DELETE ON TABLE public.idempotency_keys TO holdfast_gateway_operators;
 GRANT SELECT ON TABLE public.instances TO holdfast_renderer;
 GRANT SELECT,INSERT,UPDATE ON TABLE public.instances TO holdfast_gateway_agents;
 GRANT SELECT,DELETE ON TABLE public.instances TO holdfast_gateway_operators;
@@ -525,6 +554,9 @@ GRANT SELECT,INSERT ON TABLE public.observed TO holdfast_renderer;
 GRANT SELECT,UPDATE ON TABLE public.observed TO holdfast_gateway_agents;
 GRANT SELECT,DELETE ON TABLE public.observed TO holdfast_gateway_operators;
 GRANT SELECT ON TABLE public.observed TO holdfast_reader;
+GRANT SELECT ON TABLE public.operation_hosts TO holdfast_renderer;
+GRANT SELECT,INSERT ON TABLE public.operation_hosts TO holdfast_gateway_operators;
+GRANT SELECT ON TABLE public.operation_hosts TO holdfast_reader;
 GRANT SELECT ON TABLE public.operations TO holdfast_renderer;
 GRANT SELECT,INSERT ON TABLE public.operations TO holdfast_gateway_operators;
 GRANT SELECT ON TABLE public.operations TO holdfast_reader;
@@ -534,6 +566,8 @@ GRANT UPDATE(detail) ON TABLE public.operations TO holdfast_renderer;
 GRANT UPDATE(detail) ON TABLE public.operations TO holdfast_gateway_operators;
 GRANT UPDATE(finished_at) ON TABLE public.operations TO holdfast_renderer;
 GRANT UPDATE(finished_at) ON TABLE public.operations TO holdfast_gateway_operators;
+GRANT UPDATE(rendered_revision) ON TABLE public.operations TO holdfast_renderer;
+GRANT UPDATE(rendered_at) ON TABLE public.operations TO holdfast_renderer;
 GRANT SELECT ON TABLE public.presence TO holdfast_renderer;
 GRANT SELECT,INSERT,UPDATE ON TABLE public.presence TO holdfast_gateway_agents;
 GRANT SELECT,DELETE ON TABLE public.presence TO holdfast_gateway_operators;

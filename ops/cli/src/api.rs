@@ -1,6 +1,7 @@
 //! The API as this command reaches it: address, trust and token, one request at a time.
 //!
 //! - The token comes from the environment or a file, never from an argument: arguments are everybody's to read.
+//! - A change names itself, so that asking again does nothing twice: where it is not known whether one was done, it is asked for again.
 //! - Trust is the CA's certificate that was given, nothing else: the system's own authorities do not count.
 
 use std::path::{Path, PathBuf};
@@ -15,6 +16,7 @@ use hyper::header::{CONTENT_TYPE, HeaderName};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use uuid::Uuid;
 
 use crate::args::Connection;
 use crate::error::Error;
@@ -25,6 +27,10 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a check of everything may take.
 pub(crate) const LONG_TIMEOUT: Duration = Duration::from_secs(900);
+/// The pauses before a change of which it is not known whether it was done is asked for again: a gateway that is started again is back by then.
+const RETRIES: [Duration; 3] = [Duration::from_millis(500), Duration::from_secs(2), Duration::from_secs(5)];
+/// The name that a change gives itself.
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 /// The largest answer: a page of documents, or one large address group.
 const ANSWER_BYTES_MAX: usize = 128 * 1024 * 1024;
 
@@ -33,6 +39,8 @@ pub(crate) struct Api {
     client: Client,
     base: String,
     token: Token,
+    /// What the one change of this command is called.
+    key: String,
 }
 
 impl Api {
@@ -44,7 +52,8 @@ impl Api {
         let ca = connection.ca.as_deref();
         let ca = ca.ok_or_else(|| missing("the CA's certificate is not known", "HOLDFAST_CA", "--ca"))?;
         let client = Client::new(tls::https(&TrustRoots::load(ca)?)?);
-        Ok(Self { client, base: base.trim_end_matches('/').to_owned(), token: token(connection)? })
+        let key = connection.idempotency_key.clone().unwrap_or_else(|| Uuid::now_v7().to_string());
+        Ok(Self { client, base: base.trim_end_matches('/').to_owned(), token: token(connection)?, key })
     }
 
     /// Asks without a token, for what comes back whatever it is: certificates, the clock of the other side.
@@ -101,27 +110,60 @@ impl Api {
         Ok(page)
     }
 
-    /// Sends something and reads the answer.
+    /// Sends something that changes nothing, and reads the answer.
     pub(crate) async fn post<B: Serialize, T: DeserializeOwned>(
         &self,
         path: &str,
         body: &B,
         timeout: Option<Duration>,
     ) -> Result<T, Error> {
-        let content_type: HeaderName = CONTENT_TYPE;
-        let request = self
-            .request(Method::POST, path)?
-            .header(content_type, "application/json")?
-            .timeout(timeout.unwrap_or(REQUEST_TIMEOUT))
-            .body(serde_json::to_vec(body)?);
+        let request = self.posting(path, serde_json::to_vec(body)?, timeout)?;
         let response = self.send(request, path).await?;
+        self.understood(&response, path)
+    }
+
+    fn posting(&self, path: &str, body: Vec<u8>, timeout: Option<Duration>) -> Result<Request, Error> {
+        let content_type: HeaderName = CONTENT_TYPE;
+        let request = self.request(Method::POST, path)?.header(content_type, "application/json")?;
+        Ok(request.timeout(timeout.unwrap_or(REQUEST_TIMEOUT)).body(body))
+    }
+
+    /// Asks for a change, and reads the answer.
+    pub(crate) async fn change<B: Serialize, T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &B,
+        timeout: Option<Duration>,
+    ) -> Result<T, Error> {
+        let body = serde_json::to_vec(body)?;
+        let response = self.surely(path, || self.posting(path, body.clone(), timeout)).await?;
         self.understood(&response, path)
     }
 
     /// Takes something away; the answer, if there is one.
     pub(crate) async fn delete(&self, path: &str) -> Result<Value, Error> {
-        let response = self.send(self.request(Method::DELETE, path)?, path).await?;
+        let response = self.surely(path, || self.request(Method::DELETE, path)).await?;
         if response.body.is_empty() { Ok(Value::Null) } else { self.understood(&response, path) }
+    }
+
+    /// Asks for a change until it is known what came of it, or for some time.
+    async fn surely(&self, path: &str, request: impl Fn() -> Result<Request, Error>) -> Result<Response, Error> {
+        let mut pauses = RETRIES.into_iter();
+        loop {
+            let named = request()?.header(IDEMPOTENCY_KEY, &self.key)?;
+            match self.send(named, path).await {
+                Err(error) if error.is_uncertain() => match pauses.next() {
+                    Some(pause) => tokio::time::sleep(pause).await,
+                    None => return Err(Error::NotKnown { key: self.key.clone(), source: Box::new(error) }),
+                },
+                // It is away now, but an earlier answer was lost: whether it was done is still not known.
+                Err(error) if error.is_passing() && pauses.len() < RETRIES.len() => match pauses.next() {
+                    Some(pause) => tokio::time::sleep(pause).await,
+                    None => return Err(Error::NotKnown { key: self.key.clone(), source: Box::new(error) }),
+                },
+                known => return known,
+            }
+        }
     }
 
     /// An answer that keeps coming.

@@ -41,6 +41,9 @@ pub(crate) struct Connection {
     /// The file with the API token (or the token itself in `HOLDFAST_TOKEN`).
     #[arg(long, global = true, env = "HOLDFAST_TOKEN_FILE", value_name = "FILE", hide = true)]
     pub(crate) token_file: Option<PathBuf>,
+    /// The name of the change that this command asks for: the same again under it is answered, not done [default: a new one].
+    #[arg(long, global = true, value_name = "KEY", hide = true)]
+    pub(crate) idempotency_key: Option<String>,
     /// Where each of them came from.
     #[arg(skip)]
     pub(crate) origins: Origins,
@@ -113,10 +116,17 @@ pub(crate) struct Waiting {
     pub(crate) goal: Goal,
 }
 
+impl Waiting {
+    /// What is waited for after a change, if anything: for how long stands at either place.
+    pub(crate) fn of(wait: Option<Option<Duration>>, waiting: Self) -> Option<Self> {
+        wait.map(|timeout| Self { timeout: timeout.unwrap_or(waiting.timeout), ..waiting })
+    }
+}
+
 /// What is waited for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum Goal {
-    /// Applied on every host, proven or not.
+    /// Applied on every host, though not all of it may be proven.
     Applied,
     /// Proven on every host.
     Converged,
@@ -133,9 +143,9 @@ pub(crate) enum Command {
         /// Refuse unless this would do exactly what a plan with this digest says.
         #[arg(long, value_name = "DIGEST")]
         plan: Option<String>,
-        /// Wait until every host has it.
-        #[arg(long)]
-        wait: bool,
+        /// Wait until every host that it is for has it: for this long, else for as long as --timeout says.
+        #[arg(long, value_parser = duration, num_args = 0..=1, require_equals = true, value_name = "DURATION")]
+        wait: Option<Option<Duration>>,
         #[command(flatten)]
         waiting: Waiting,
     },
@@ -145,9 +155,9 @@ pub(crate) enum Command {
         /// `Kind/namespace/name`, or `Kind/name` for `default`.
         #[arg(required = true, value_name = "OBJECT")]
         objects: Vec<String>,
-        /// Wait until every host has it.
-        #[arg(long)]
-        wait: bool,
+        /// Wait until every host that it is for has it: for this long, else for as long as --timeout says.
+        #[arg(long, value_parser = duration, num_args = 0..=1, require_equals = true, value_name = "DURATION")]
+        wait: Option<Option<Duration>>,
         #[command(flatten)]
         waiting: Waiting,
     },
@@ -191,9 +201,11 @@ pub(crate) enum Command {
         #[arg(short, long)]
         watch: bool,
     },
-    /// Wait until the fleet has a revision.
-    #[command(before_help = help::WAIT, after_help = help::WAIT_CODES)]
+    /// Wait until the fleet has a revision, or an operation has ended.
+    #[command(before_help = help::WAIT, after_help = help::WAIT_CODES, args_conflicts_with_subcommands = true)]
     Wait {
+        #[command(subcommand)]
+        what: Option<WaitOn>,
         /// Which revision [default: the last one].
         #[arg(long, value_name = "N")]
         revision: Option<u64>,
@@ -230,10 +242,12 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: ApiToken,
     },
-    /// Accepted changes, newest first, or one of them.
-    #[command(before_help = help::OPERATION, after_help = help::OPERATION_ENDS)]
+    /// Accepted changes: what became of them, and on which hosts.
+    #[command(before_help = help::OPERATION, after_help = help::OPERATION_ENDS, args_conflicts_with_subcommands = true)]
     Operation {
-        /// `op_…`
+        #[command(subcommand)]
+        command: Option<Operation>,
+        /// `op_…`, to show it, as `operation get` does.
         id: Option<String>,
         /// Wait for its end.
         #[arg(long, requires = "id")]
@@ -284,6 +298,48 @@ pub(crate) enum Command {
         /// The folder to write them to.
         #[arg(long, value_name = "DIR")]
         folder: Option<PathBuf>,
+    },
+}
+
+/// What else is waited for.
+#[derive(Debug, Subcommand)]
+pub(crate) enum WaitOn {
+    /// Wait until an operation has ended.
+    #[command(before_help = help::WAIT_OPERATION, after_help = help::WAIT_ENDS)]
+    Operation {
+        /// `op_…`
+        id: String,
+        #[command(flatten)]
+        waiting: Waiting,
+    },
+}
+
+/// Operations.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Operation {
+    /// List operations, newest first.
+    #[command(before_help = help::OPERATION_LIST)]
+    List,
+    /// Show one: how far it is, and on how many hosts.
+    #[command(before_help = help::OPERATION_GET)]
+    Get {
+        /// `op_…`
+        id: String,
+    },
+    /// List the hosts that one is for, and what became of it on each.
+    #[command(before_help = help::OPERATION_HOSTS)]
+    Hosts {
+        /// `op_…`
+        id: String,
+        /// Only those with this outcome: applied, inactive, failed, superseded, cancelled or pending.
+        #[arg(long, value_name = "OUTCOME")]
+        outcome: Option<String>,
+    },
+    /// End the waiting for one; no host is changed by it, and what it put in force stays in force.
+    #[command(before_help = help::OPERATION_CANCEL)]
+    Cancel {
+        /// `op_…`
+        id: String,
     },
 }
 

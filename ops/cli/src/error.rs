@@ -132,11 +132,20 @@ pub(crate) enum Error {
         /// How much it is, where that is known before it is read.
         bytes: Option<u64>,
     },
-    /// Ctrl-C while the fleet was waited for.
-    #[error("interrupted; the fleet goes on all the same, to wait again: holdfast wait{}", of_revision(*revision))]
+    /// A change was asked for, and no answer came.
+    #[error("whether it was done is not known; to ask for it again and do nothing twice, add: --idempotency-key {key}")]
+    NotKnown {
+        /// The name that the request gave itself.
+        key: String,
+        /// What came instead of an answer.
+        #[source]
+        source: Box<Self>,
+    },
+    /// Ctrl-C while something was waited for.
+    #[error("interrupted; the fleet goes on all the same, to wait again: holdfast wait{again}")]
     Interrupted {
-        /// The revision that was waited for, once it was known.
-        revision: Option<u64>,
+        /// What to wait for again, as arguments.
+        again: String,
     },
     /// A folder without documents.
     #[error("{} has no file that ends with .yaml, .yml or .json", path.display())]
@@ -195,6 +204,7 @@ impl Error {
             Self::Refused(problem) => end_of(problem),
             Self::Missing { .. } | Self::Usage(..) => End::Usage,
             Self::Interrupted { .. } => End::Interrupted,
+            Self::NotKnown { source, .. } => source.end(),
             Self::Foreign { .. }
             | Self::Exchange(_)
             | Self::Ca(_)
@@ -221,6 +231,7 @@ impl Error {
     pub(crate) fn rule(&self) -> &str {
         match self {
             Self::Refused(problem) => problem.rule(),
+            Self::NotKnown { source, .. } => source.rule(),
             Self::Foreign { .. } => "foreign-answer",
             Self::Exchange(error) => error.rule(),
             Self::Missing { .. } => "setting-missing",
@@ -258,9 +269,47 @@ impl Error {
                 | https::Error::TooLarge { .. } => false,
             },
             Self::Refused(problem) => problem.status == 503,
+            Self::NotKnown { source, .. } => source.is_passing(),
             Self::Ended => true,
             Self::Foreign { status, .. } => (502..=504).contains(status),
             Self::Missing { .. }
+            | Self::Usage(..)
+            | Self::Ca(_)
+            | Self::Tls(_)
+            | Self::Token { .. }
+            | Self::SecretFile(_)
+            | Self::Read { .. }
+            | Self::Empty { .. }
+            | Self::TooMuch { .. }
+            | Self::Write { .. }
+            | Self::NoDocument
+            | Self::Interrupted { .. }
+            | Self::Checkpoint { .. }
+            | Self::Forged { .. }
+            | Self::Exec { .. }
+            | Self::Form(_)
+            | Self::Yaml(_)
+            | Self::Print(_)
+            | Self::Runtime(_) => false,
+        }
+    }
+
+    /// Whether a change that was asked for may have been made all the same.
+    pub(crate) fn is_uncertain(&self) -> bool {
+        match self {
+            Self::Exchange(error) => match error {
+                https::Error::Exchange { .. } | https::Error::HungUp { .. } | https::Error::Timeout { .. } => true,
+                https::Error::Connect { .. }
+                | https::Error::Url { .. }
+                | https::Error::Header { .. }
+                | https::Error::Tls { .. }
+                | https::Error::TooLarge { .. } => false,
+            },
+            Self::Refused(problem) => problem.known_type() == Some(ProblemType::OutcomeUnknown),
+            Self::Foreign { status, .. } => (502..=504).contains(status),
+            Self::Ended
+            | Self::NotKnown { .. }
+            | Self::Missing { .. }
             | Self::Usage(..)
             | Self::Ca(_)
             | Self::Tls(_)
@@ -324,6 +373,7 @@ impl Error {
                 }
                 Some(_) | None => None,
             },
+            Self::NotKnown { source, .. } => source.fixed_advice(),
             Self::Refused(_)
             | Self::Exchange(https::Error::Header { .. } | https::Error::Exchange { .. })
             | Self::Missing { .. }
@@ -395,6 +445,7 @@ fn of_problem(problem: &Problem) -> Option<&'static str> {
         | ProblemType::BodyTooLarge
         | ProblemType::Busy
         | ProblemType::DocumentsRefused
+        | ProblemType::IdempotencyKeyReused
         | ProblemType::Internal
         | ProblemType::InvalidCursor
         | ProblemType::InvalidRequest
@@ -403,16 +454,14 @@ fn of_problem(problem: &Problem) -> Option<&'static str> {
         | ProblemType::NotAllowed
         | ProblemType::NotFound
         | ProblemType::NotRendered
+        | ProblemType::OperationEnded
         | ProblemType::OutcomeUnknown
         | ProblemType::RequestTimeout
+        | ProblemType::SecretNotKept
         | ProblemType::StalePlan
         | ProblemType::StaleRevision
         | ProblemType::UnexpectedCount => None,
     }
-}
-
-fn of_revision(revision: Option<u64>) -> String {
-    revision.map_or_else(String::new, |revision| format!(" --revision {revision}"))
 }
 
 fn too_much(path: &Path, bytes: Option<u64>) -> String {
@@ -483,7 +532,10 @@ fn end_of(problem: &Problem) -> End {
         Some(
             ProblemType::AgentOffline
             | ProblemType::AlreadyRevoked
+            | ProblemType::IdempotencyKeyReused
             | ProblemType::NotRendered
+            | ProblemType::OperationEnded
+            | ProblemType::SecretNotKept
             | ProblemType::StalePlan
             | ProblemType::StaleRevision
             | ProblemType::UnexpectedCount,

@@ -42,6 +42,7 @@ Settings of every command (a flag goes before its variable):
   --token-file FILE    HOLDFAST_TOKEN_FILE  the file with the API token
                        HOLDFAST_TOKEN       or the token itself
   -o, --output FORM    table (default), wide, json, yaml or name
+  --idempotency-key K  the name of a change: the same again is answered, not done
                        HOLDFAST_AUDIT_KEY   the audit service's public key, or its file
                        NO_COLOR             no colours
 
@@ -49,8 +50,8 @@ Exit codes: 0 done, 1 failed, 2 differences (plan --detailed-exitcode), 3 not fo
 6 not applied by the deadline, 7 applied everywhere but not converged, 64 wrong usage, 130 Ctrl-C in a wait.";
 
 pub(crate) const WAIT_ENDS: &str = "\
-Exit codes: 0 done, 1 failed or a host did not take it, 3 not found, 4 conflict, 5 not allowed, and with --wait \
-6 not applied by the deadline, 7 applied everywhere but not converged, 130 Ctrl-C; 64 wrong usage.
+Exit codes: 0 done, 1 failed or a host did not take it, 3 not found, 4 conflict or superseded, 5 not allowed, and with \
+--wait 6 not applied by the deadline, 7 applied everywhere but not converged, 130 Ctrl-C; 64 wrong usage.
 The change stays in force however the wait ends: waiting only looks.";
 
 pub(crate) const APPLY: &str = "\
@@ -58,7 +59,7 @@ Examples:
   holdfast apply -f policy.yaml
   holdfast apply -f policies/ --wait   # until every host has proven it
   # what else is in these namespaces goes:
-  holdfast apply -f policies/ --prune --wait --timeout 5m
+  holdfast apply -f policies/ --prune --wait=5m
   cat policy.yaml | holdfast apply -f -
 ";
 
@@ -109,6 +110,14 @@ pub(crate) const WAIT: &str = "\
 Examples:
   holdfast wait   # until the last revision is proven on every host
   holdfast wait --revision 13 --for applied --timeout 5m
+  holdfast wait operation op_01890a5d-ac96-774b-bcce-b302099a8057
+";
+
+pub(crate) const WAIT_OPERATION: &str = "\
+An operation waits for the hosts that it is for, and for no other.
+
+Examples:
+  holdfast wait operation op_01890a5d-ac96-774b-bcce-b302099a8057 --timeout 5m
 ";
 
 pub(crate) const WAIT_CODES: &str = "\
@@ -237,16 +246,29 @@ pub(crate) const TOKEN_REVOKE: &str =
     "Examples:\n  holdfast api-token revoke at_01890a5d-ac96-774b-bcce-b302099a8057\n";
 
 pub(crate) const OPERATION: &str = "\
-Every accepted change is an operation; `holdfast get operations` is the same list.
+Every accepted change is an operation, with the hosts that it is for; `holdfast get operations` is the same list.
 
 Examples:
-  holdfast operation
-  holdfast operation op_01890a5d-ac96-774b-bcce-b302099a8057 --wait
+  holdfast operation list
+  holdfast operation get op_01890a5d-ac96-774b-bcce-b302099a8057
+  holdfast operation hosts op_01890a5d-ac96-774b-bcce-b302099a8057
+";
+
+pub(crate) const OPERATION_LIST: &str = "Examples:\n  holdfast operation list\n";
+pub(crate) const OPERATION_GET: &str = "Examples:\n  holdfast operation get op_01890a5d-ac96-774b-bcce-b302099a8057\n";
+pub(crate) const OPERATION_HOSTS: &str =
+    "Examples:\n  holdfast operation hosts op_01890a5d-ac96-774b-bcce-b302099a8057\n";
+pub(crate) const OPERATION_CANCEL: &str = "\
+Whoever might have made the change may cancel its operation. The intent stays as it is: to take it back, apply what was \
+in force before.
+
+Examples:
+  holdfast operation cancel op_01890a5d-ac96-774b-bcce-b302099a8057
 ";
 
 pub(crate) const OPERATION_ENDS: &str = "\
-Exit codes: 0 shown, or ended as applied, 1 ended otherwise, 3 not found, 5 not allowed, 6 not ended by the deadline, \
-64 wrong usage.";
+Exit codes: 0 shown, or ended as applied, 1 ended otherwise, 3 not found, 4 superseded, 5 not allowed, 6 not ended by \
+the deadline, 64 wrong usage.";
 
 pub(crate) const REBUILD: &str = "\
 Every table is folded anew from the events and compared column by column: a difference is a defect, or somebody wrote \

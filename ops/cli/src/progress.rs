@@ -1,4 +1,4 @@
-//! That something is under way: a spinner on a terminal, a plain line now and then without one, nothing for programs.
+//! That something is under way: a spinner or a bar on a terminal, a plain line now and then without one, nothing for programs.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -11,6 +11,11 @@ use crate::output::{Format, word};
 
 /// How long a wait is silent without a terminal.
 const LINE_EVERY: Duration = Duration::from_secs(5);
+
+/// What a spinner looks like.
+const SPINNER: &str = "{spinner} {msg} ({elapsed})";
+/// What a bar looks like.
+const BAR: &str = "{spinner} {bar:24} {pos}/{len} {msg} ({elapsed})";
 
 /// How it is shown.
 enum Shown {
@@ -53,6 +58,20 @@ impl Progress {
         }
     }
 
+    /// Says how much of how much is done: on a terminal the spinner becomes a bar.
+    pub(crate) fn amount(&self, done: u64, total: u64) {
+        let Shown::Bar(bar) = &self.shown else { return };
+        if total > 0 {
+            if bar.length().is_none()
+                && let Ok(style) = ProgressStyle::with_template(BAR)
+            {
+                bar.set_style(style);
+            }
+            bar.set_length(total);
+            bar.set_position(done);
+        }
+    }
+
     /// Says it now: something went wrong and is tried again.
     pub(crate) fn warn(&self, text: &str) {
         match &self.shown {
@@ -88,9 +107,26 @@ impl Progress {
 
 fn spinner() -> ProgressBar {
     let bar = ProgressBar::new_spinner();
-    if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} ({elapsed})") {
+    if let Ok(style) = ProgressStyle::with_template(SPINNER) {
         bar.set_style(style);
     }
     bar.enable_steady_tick(Duration::from_millis(200));
     bar
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_spinner_becomes_a_bar_once_it_is_known_how_much_there_is() {
+        assert!([SPINNER, BAR].iter().all(|template| ProgressStyle::with_template(template).is_ok()));
+        let now = Instant::now();
+        let progress = Progress { shown: Shown::Bar(ProgressBar::hidden()), begun: now, told: Cell::new(now) };
+        progress.amount(0, 0);
+        let Shown::Bar(bar) = &progress.shown else { panic!("it is one") };
+        bar.unset_length();
+        progress.amount(97, 100);
+        assert_eq!((bar.position(), bar.length()), (97, Some(100)));
+    }
 }

@@ -62,6 +62,8 @@ problem_types! {
     DatabaseUnavailable, "database-unavailable", 503, "The database does not answer";
     /// Documents break rules; `findings` has each.
     DocumentsRefused, "documents-refused", 422, "The documents have faults";
+    /// The name of this request is that of another one; nothing was changed.
+    IdempotencyKeyReused, "idempotency-key-reused", 409, "The name of this request is that of another one";
     /// A defect of the control plane; the log has it under the request's id.
     Internal, "internal", 500, "A defect of the control plane";
     /// A cursor of another list, or of none.
@@ -78,10 +80,14 @@ problem_types! {
     NotFound, "not-found", 404, "There is no such thing";
     /// Nothing was rendered for the host yet.
     NotRendered, "not-rendered", 409, "Nothing was rendered yet";
+    /// The operation ended before.
+    OperationEnded, "operation-ended", 409, "The operation ended before";
     /// The connection to Postgres was lost while committing: the change was made or it was not.
     OutcomeUnknown, "outcome-unknown", 503, "It is not known whether the change was made";
     /// The body of the request came too slowly.
     RequestTimeout, "request-timeout", 408, "The request came too slowly";
+    /// This request made a token before, and its secret is not kept.
+    SecretNotKept, "secret-not-kept", 409, "The token was made before, and its secret is not kept";
     /// The plan is not the one that would be carried out now.
     StalePlan, "stale-plan", 409, "The plan is no longer the one that would be carried out";
     /// There is a later revision than the one that was expected.

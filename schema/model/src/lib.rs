@@ -19,6 +19,7 @@ pub mod label;
 pub mod mutant;
 pub mod name;
 pub mod numbers;
+pub mod operation;
 pub mod policy;
 pub mod secret;
 pub mod statement;

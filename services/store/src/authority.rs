@@ -134,24 +134,7 @@ impl Store {
     ) -> Result<Authority, Error> {
         self.transact("raise the authority's epoch", Mode::Write, move |tx| {
             let detail = detail.clone();
-            Box::pin(async move {
-                let (id, raw): (Uuid, i64) = sqlx::query_as(
-                    "UPDATE authority SET authority_epoch = greatest(authority_epoch, $1) + 1, raised_by = $2, raised_for = $3, \
-                         raised_at = transaction_timestamp() \
-                     RETURNING authority_id, authority_epoch",
-                )
-                .bind(big(above.map_or(0, AuthorityEpoch::raw))?)
-                .bind(actor.to_string())
-                .bind(detail.as_str())
-                .fetch_optional(&mut *tx)
-                .await?
-                .ok_or(Error::NoAuthority)?;
-                let epoch = AuthorityEpoch::from_raw(number("authority_epoch", raw)?);
-                let mut outbox = Outbox::new(actor);
-                outbox.push(AuthorityEpochRaised { epoch, detail })?;
-                outbox.write(tx).await?;
-                Ok(Authority { id: AuthorityId::new(id), epoch })
-            })
+            Box::pin(async move { raise(tx, actor, detail, above).await })
         })
         .await
     }
@@ -168,7 +151,33 @@ impl Store {
     }
 }
 
-async fn confirm(tx: &mut PgConnection, actor: Actor, expected: u64) -> Result<Confirmed, Error> {
+/// Raises the epoch.
+pub(crate) async fn raise(
+    tx: &mut PgConnection,
+    actor: Actor,
+    detail: Detail,
+    above: Option<AuthorityEpoch>,
+) -> Result<Authority, Error> {
+    let (id, raw): (Uuid, i64) = sqlx::query_as(
+        "UPDATE authority SET authority_epoch = greatest(authority_epoch, $1) + 1, raised_by = $2, raised_for = $3, \
+             raised_at = transaction_timestamp() \
+         RETURNING authority_id, authority_epoch",
+    )
+    .bind(big(above.map_or(0, AuthorityEpoch::raw))?)
+    .bind(actor.to_string())
+    .bind(detail.as_str())
+    .fetch_optional(&mut *tx)
+    .await?
+    .ok_or(Error::NoAuthority)?;
+    let epoch = AuthorityEpoch::from_raw(number("authority_epoch", raw)?);
+    let mut outbox = Outbox::new(actor);
+    outbox.push(AuthorityEpochRaised { epoch, detail })?;
+    outbox.write(tx).await?;
+    Ok(Authority { id: AuthorityId::new(id), epoch })
+}
+
+/// Lets hosts go back, if there are as many as expected.
+pub(crate) async fn confirm(tx: &mut PgConnection, actor: Actor, expected: u64) -> Result<Confirmed, Error> {
     let authority = load(&mut *tx).await?;
     let waiting: Vec<(Uuid, i16)> = sqlx::query_as(concat!(
         "SELECT c.host_id, c.component \

@@ -15,6 +15,7 @@ mod follow;
 pub mod intent;
 pub mod lease;
 pub mod migrate;
+pub mod once;
 pub mod operation;
 pub mod order;
 mod outbox;

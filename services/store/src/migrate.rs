@@ -43,6 +43,7 @@ pub(crate) const STEPS: &[(&str, &str)] = steps! {
     "0017_absence",
     "0018_instances",
     "0019_drifts",
+    "0020_operations",
     "0021_decommission",
 };
 

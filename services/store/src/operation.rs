@@ -1,16 +1,23 @@
 //! Operations: the durable record of accepted changes. `apply_intent` makes them; here they are read and ended.
+//!
+//! What they wait for, and what became of it, is in [`targets`].
+
+mod targets;
 
 use holdfast_events::{Actor, Detail, OperationFinished, OperationState, OperationVerb};
 use holdfast_model::ids::OperationId;
+use holdfast_model::name::Name;
 use holdfast_model::numbers::Revision;
 use sqlx::postgres::PgConnection;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
+pub use self::targets::{Seen, Target};
 use crate::error::Error;
+use crate::once::{Deed, Once, RequestKey};
 use crate::outbox::Outbox;
 use crate::pool::{Mode, Store};
-use crate::value::{number, text};
+use crate::value::{big, number, text};
 
 /// One operation.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -33,6 +40,20 @@ pub struct Operation {
     pub created_at: OffsetDateTime,
     /// When it ended, if it did.
     pub finished_at: Option<OffsetDateTime>,
+    /// Whether every host is rendered with it: what it waits for is known, and stays.
+    pub is_rendered: bool,
+}
+
+/// What came of a cancellation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cancelled {
+    /// It ended by it.
+    Ended,
+    /// It ended before, so.
+    EndedBefore(OperationState),
+    /// There is no such operation.
+    Unknown,
 }
 
 impl Store {
@@ -44,7 +65,8 @@ impl Store {
         self.transact("load an operation", Mode::Snapshot, move |tx| {
             Box::pin(async move {
                 let row: Option<OperationRow> = sqlx::query_as(
-                    "SELECT operation_id, verb, actor, revision, changes, state, detail, created_at, finished_at \
+                    "SELECT operation_id, verb, actor, revision, changes, state, detail, created_at, finished_at, \
+                            rendered_at IS NOT NULL AS is_rendered \
                      FROM operations WHERE operation_id = $1",
                 )
                 .bind(id.uuid())
@@ -64,7 +86,8 @@ impl Store {
         self.transact("list operations", Mode::Snapshot, move |tx| {
             Box::pin(async move {
                 let rows: Vec<OperationRow> = sqlx::query_as(
-                    "SELECT operation_id, verb, actor, revision, changes, state, detail, created_at, finished_at \
+                    "SELECT operation_id, verb, actor, revision, changes, state, detail, created_at, finished_at, \
+                            rendered_at IS NOT NULL AS is_rendered \
                      FROM operations WHERE $1::uuid IS NULL OR (created_at, operation_id) < \
                          (SELECT created_at, operation_id FROM operations WHERE operation_id = $1) \
                      ORDER BY created_at DESC, operation_id DESC LIMIT $2",
@@ -79,17 +102,19 @@ impl Store {
         .await
     }
 
-    /// Operations that have not ended, oldest first.
+    /// Operations of later revisions than one that have not ended, oldest first, at most `limit`.
     ///
     /// # Errors
     /// [`Error::Value`] if a stored operation cannot be read.
-    pub async fn unfinished_operations(&self, limit: u32) -> Result<Vec<Operation>, Error> {
+    pub async fn unfinished_operations(&self, after: Revision, limit: u32) -> Result<Vec<Operation>, Error> {
         self.transact("list unfinished operations", Mode::Snapshot, move |tx| {
             Box::pin(async move {
                 let rows: Vec<OperationRow> = sqlx::query_as(
-                    "SELECT operation_id, verb, actor, revision, changes, state, detail, created_at, finished_at \
-                     FROM operations WHERE state = 'accepted' ORDER BY revision LIMIT $1",
+                    "SELECT operation_id, verb, actor, revision, changes, state, detail, created_at, finished_at, \
+                            rendered_at IS NOT NULL AS is_rendered \
+                     FROM operations WHERE state = 'accepted' AND revision > $1 ORDER BY revision LIMIT $2",
                 )
+                .bind(big(after.raw())?)
                 .bind(i64::from(limit))
                 .fetch_all(tx)
                 .await?;
@@ -113,9 +138,82 @@ impl Store {
         if !state.is_terminal() {
             return Err(Error::value("operations.state", state));
         }
+        self.settle_operation(actor, id, state, detail, Vec::new()).await
+    }
+
+    /// The same, with what became of its hosts in the end.
+    ///
+    /// # Errors
+    /// As [`Store::finish_operation`].
+    pub async fn settle_operation(
+        &self,
+        actor: Actor,
+        id: OperationId,
+        state: OperationState,
+        detail: Detail,
+        seen: Vec<Seen>,
+    ) -> Result<bool, Error> {
+        if !state.is_terminal() {
+            return Err(Error::value("operations.state", state));
+        }
         self.transact("finish an operation", Mode::Write, move |tx| {
-            let detail = detail.clone();
-            Box::pin(async move { finish(tx, actor, id, state, detail).await })
+            let (detail, seen) = (detail.clone(), seen.clone());
+            Box::pin(async move {
+                let is_new = finish(&mut *tx, actor, id, state, detail).await?;
+                if is_new {
+                    targets::insert(tx, id, &seen).await?;
+                }
+                Ok(is_new)
+            })
+        })
+        .await
+    }
+
+    /// Ends the waiting for an operation. No host is changed by it, and the intent stays as it is.
+    ///
+    /// # Errors
+    /// [`Error::OutcomeUnknown`]: ask again with the same key.
+    pub async fn cancel_operation(
+        &self,
+        actor: Actor,
+        id: OperationId,
+        key: Option<RequestKey>,
+    ) -> Result<Once<Cancelled>, Error> {
+        self.transact_once("cancel an operation", key, move |tx| {
+            Box::pin(async move {
+                let detail = Detail::new(&format!("cancelled by {actor}"));
+                if finish(&mut *tx, actor, id, OperationState::Cancelled, detail).await? {
+                    let (answer, kept) = (Cancelled::Ended, Cancelled::Ended);
+                    return Ok(Deed::Done { answer, kept, operation: Some(id) });
+                }
+                let state: Option<String> = sqlx::query_scalar("SELECT state FROM operations WHERE operation_id = $1")
+                    .bind(id.uuid())
+                    .fetch_optional(tx)
+                    .await?;
+                Ok(Deed::Refused(match state {
+                    Some(state) => Cancelled::EndedBefore(text("operations.state", &state)?),
+                    None => Cancelled::Unknown,
+                }))
+            })
+        })
+        .await
+    }
+
+    /// The namespaces of what an operation put into force or took out.
+    ///
+    /// # Errors
+    /// [`Error::Value`] if a stored name cannot be read.
+    pub async fn operation_namespaces(&self, revision: Revision) -> Result<Vec<Name>, Error> {
+        self.transact("list the namespaces of an operation", Mode::Statement, move |tx| {
+            Box::pin(async move {
+                let rows: Vec<String> = sqlx::query_scalar(
+                    "SELECT DISTINCT namespace FROM objects WHERE from_revision = $1 OR to_revision = $1",
+                )
+                .bind(big(revision.raw())?)
+                .fetch_all(tx)
+                .await?;
+                rows.iter().map(|name| text("objects.namespace", name)).collect()
+            })
         })
         .await
     }
@@ -157,6 +255,7 @@ struct OperationRow {
     detail: String,
     created_at: OffsetDateTime,
     finished_at: Option<OffsetDateTime>,
+    is_rendered: bool,
 }
 
 impl OperationRow {
@@ -171,6 +270,7 @@ impl OperationRow {
             detail: self.detail,
             created_at: self.created_at,
             finished_at: self.finished_at,
+            is_rendered: self.is_rendered,
         })
     }
 }

@@ -51,8 +51,10 @@ pub struct RenderCommit {
     pub authority_epoch: AuthorityEpoch,
     /// The hosts whose signatures name an earlier one: they have not been let into this life of the authority yet.
     pub earlier: BTreeMap<HostId, AuthorityEpoch>,
-    /// The revision that was rendered.
+    /// The revision up to which every host is rendered with this.
     pub revision: Revision,
+    /// The revision of the intent that the states are rendered from: not below `revision`, above it while other hosts wait for their turn.
+    pub intent: Revision,
     /// How many hosts were rendered to find what changed.
     pub hosts_rendered: u32,
     /// What changed.
@@ -175,7 +177,7 @@ async fn store_render(tx: &mut PgConnection, commit: &RenderCommit) -> Result<Co
     if ground.epoch != commit.authority_epoch {
         return Err(Error::value("authority_epoch", commit.authority_epoch));
     }
-    if ground.before.is_some_and(|before| before > commit.revision) {
+    if ground.before.is_some_and(|before| before > commit.revision) || commit.intent < commit.revision {
         return Err(Error::value("render_progress.revision", commit.revision));
     }
     if commit.states.is_empty() && ground.before == Some(commit.revision) {
@@ -249,7 +251,7 @@ async fn fence_and_read(tx: &mut PgConnection, term: LeaseTerm, hosts: &[Uuid]) 
 }
 
 fn push_events(outbox: &mut Outbox, commit: &RenderCommit) -> Result<(), Error> {
-    let RenderCommit { lease_term, revision, hosts_rendered, .. } = *commit;
+    let RenderCommit { lease_term, revision, intent, hosts_rendered, .. } = *commit;
     // Each event names one epoch: states stand by host, so there are few runs of one.
     let of_one_epoch = |one: &SignedState, other: &SignedState| {
         commit.epoch_of(one.desired.host) == commit.epoch_of(other.desired.host)
@@ -259,7 +261,7 @@ fn push_events(outbox: &mut Outbox, commit: &RenderCommit) -> Result<(), Error> 
             let first = states.first().map(|state| commit.epoch_of(state.desired.host));
             let authority_epoch = first.unwrap_or(commit.authority_epoch);
             let states = states.iter().map(SignedState::told).collect();
-            outbox.push(RenderDesired { revision, lease_term, authority_epoch, states })?;
+            outbox.push(RenderDesired { revision: intent, lease_term, authority_epoch, states })?;
         }
     }
     let len = commit.states.len();
@@ -289,7 +291,8 @@ fn check_versions(stored: &BTreeMap<(HostId, Component), Version>, states: &[Sig
     Ok(())
 }
 
-/// Writes states, the artifacts that come with them and the progress by one statement.
+/// Writes states, the artifacts that come with them and the progress by one statement. Operations with which every host is rendered now wait for
+/// what is stored until now, and for nothing that is rendered later.
 async fn insert_states(
     tx: &mut PgConnection,
     commit: &RenderCommit,
@@ -311,14 +314,18 @@ async fn insert_states(
              INSERT INTO render_progress (revision, lease_term, rendered_at) VALUES ($7, $8, transaction_timestamp()) \
              ON CONFLICT (only_row) DO UPDATE SET revision = excluded.revision, lease_term = excluded.lease_term, \
                                                   rendered_at = excluded.rendered_at \
+         ), finished AS ( \
+             UPDATE operations SET rendered_at = transaction_timestamp(), \
+                 rendered_revision = greatest($12, (SELECT max(revision) FROM desired_states)) \
+             WHERE rendered_at IS NULL AND revision <= $7 \
          ), history AS ( \
              INSERT INTO desired_states (host_id, component, version, digest, signature, authority_epoch, lease_term, \
                                          revision, rendered_at) \
-             SELECT host_id, component, version, digest, signature, authority_epoch, $8, $7, transaction_timestamp() FROM given \
+             SELECT host_id, component, version, digest, signature, authority_epoch, $8, $11, transaction_timestamp() FROM given \
          ) \
          INSERT INTO desired_latest (host_id, component, version, digest, signature, authority_epoch, revision, \
                                      rendered_at) \
-         SELECT host_id, component, version, digest, signature, authority_epoch, $7, transaction_timestamp() FROM given \
+         SELECT host_id, component, version, digest, signature, authority_epoch, $11, transaction_timestamp() FROM given \
          ON CONFLICT (host_id, component) DO UPDATE \
          SET version = excluded.version, digest = excluded.digest, signature = excluded.signature, \
              authority_epoch = excluded.authority_epoch, revision = excluded.revision, \
@@ -334,6 +341,8 @@ async fn insert_states(
     .bind(big(commit.lease_term.raw())?)
     .bind(artifacts.digests)
     .bind(artifacts.contents)
+    .bind(big(commit.intent.raw())?)
+    .bind(big(if states.is_empty() { commit.revision } else { commit.intent }.raw())?)
     .execute(tx)
     .await?;
     Ok(())

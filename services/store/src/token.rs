@@ -67,7 +67,7 @@ pub struct EnrolTokenEntry {
 }
 
 /// Times have a resolution of a microsecond there; what is finer would differ between event and column.
-fn truncated(time: OffsetDateTime) -> OffsetDateTime {
+pub(crate) fn truncated(time: OffsetDateTime) -> OffsetDateTime {
     time.truncate_to_microsecond()
 }
 
@@ -96,22 +96,7 @@ impl Store {
     /// [`Error`] of the connection.
     pub async fn revoke_enrol_token(&self, actor: Actor, token: EnrolTokenId) -> Result<bool, Error> {
         self.transact("revoke an enrolment token", Mode::Write, move |tx| {
-            Box::pin(async move {
-                let done = sqlx::query(
-                    "UPDATE enrol_tokens SET revoked_at = transaction_timestamp() \
-                     WHERE token_id = $1 AND revoked_at IS NULL",
-                )
-                .bind(token.uuid())
-                .execute(&mut *tx)
-                .await?;
-                let is_new = done.rows_affected() == 1;
-                if is_new {
-                    let mut outbox = Outbox::new(actor);
-                    outbox.push(EnrolTokenRevoked { token })?;
-                    outbox.write(tx).await?;
-                }
-                Ok(is_new)
-            })
+            Box::pin(async move { revoke_enrol(tx, actor, token).await })
         })
         .await
     }
@@ -140,22 +125,7 @@ impl Store {
     /// [`Error`] of the connection.
     pub async fn revoke_api_token(&self, actor: Actor, token: ApiTokenId) -> Result<bool, Error> {
         self.transact("revoke an API token", Mode::Write, move |tx| {
-            Box::pin(async move {
-                let done = sqlx::query(
-                    "UPDATE api_tokens SET revoked_at = transaction_timestamp() \
-                     WHERE token_id = $1 AND revoked_at IS NULL",
-                )
-                .bind(token.uuid())
-                .execute(&mut *tx)
-                .await?;
-                let is_new = done.rows_affected() == 1;
-                if is_new {
-                    let mut outbox = Outbox::new(actor);
-                    outbox.push(ApiTokenRevoked { token })?;
-                    outbox.write(tx).await?;
-                }
-                Ok(is_new)
-            })
+            Box::pin(async move { revoke_api(tx, actor, token).await })
         })
         .await
     }
@@ -314,7 +284,7 @@ impl EnrolTokenRow {
     }
 }
 
-async fn insert_enrol_token(
+pub(crate) async fn insert_enrol_token(
     tx: &mut PgConnection,
     actor: Actor,
     token: EnrolTokenCreated,
@@ -348,7 +318,7 @@ async fn insert_enrol_token(
     outbox.write(tx).await
 }
 
-async fn insert_api_token(
+pub(crate) async fn insert_api_token(
     tx: &mut PgConnection,
     actor: Actor,
     token: ApiTokenCreated,
@@ -374,4 +344,38 @@ async fn insert_api_token(
     let mut outbox = Outbox::new(actor);
     outbox.push(token)?;
     outbox.write(tx).await
+}
+
+/// Revokes; false if there is none or it was revoked before.
+pub(crate) async fn revoke_enrol(tx: &mut PgConnection, actor: Actor, token: EnrolTokenId) -> Result<bool, Error> {
+    let done = sqlx::query(
+        "UPDATE enrol_tokens SET revoked_at = transaction_timestamp() WHERE token_id = $1 AND revoked_at IS NULL",
+    )
+    .bind(token.uuid())
+    .execute(&mut *tx)
+    .await?;
+    let is_new = done.rows_affected() == 1;
+    if is_new {
+        let mut outbox = Outbox::new(actor);
+        outbox.push(EnrolTokenRevoked { token })?;
+        outbox.write(tx).await?;
+    }
+    Ok(is_new)
+}
+
+/// Revokes; false if there is none or it was revoked before.
+pub(crate) async fn revoke_api(tx: &mut PgConnection, actor: Actor, token: ApiTokenId) -> Result<bool, Error> {
+    let done = sqlx::query(
+        "UPDATE api_tokens SET revoked_at = transaction_timestamp() WHERE token_id = $1 AND revoked_at IS NULL",
+    )
+    .bind(token.uuid())
+    .execute(&mut *tx)
+    .await?;
+    let is_new = done.rows_affected() == 1;
+    if is_new {
+        let mut outbox = Outbox::new(actor);
+        outbox.push(ApiTokenRevoked { token })?;
+        outbox.write(tx).await?;
+    }
+    Ok(is_new)
 }

@@ -49,7 +49,12 @@ fn commits(text: &str) -> Vec<String> {
         let mode = mode.unwrap_or_else(|| panic!("a transaction whose mode cannot be seen: {call:.60}"));
         matches!(mode.split(',').next(), Some("Write" | "LongWrite")).then(|| name.to_owned())
     };
-    text.split("transact(").skip(1).filter_map(name).collect()
+    let once = |call: &str| match literal(call) {
+        Some((name, _)) => name.to_owned(),
+        None => panic!("a transaction without a name: {call:.60}"),
+    };
+    // What is done once always writes.
+    text.split("transact(").skip(1).filter_map(name).chain(text.split("transact_once(").skip(1).map(once)).collect()
 }
 
 /// The text that an argument is, and what is behind it.

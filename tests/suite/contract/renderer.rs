@@ -552,12 +552,17 @@ impl Plane {
             deletes: vec![],
             prune: Prune::Nothing,
             expected: None,
+            key: None,
         };
         let applied = self.operators.apply_intent(change).await.expect("applies");
         self.means.wakes.intent.notify_one();
         match applied {
             Applied::Changed { revision, .. } => revision,
-            other @ (Applied::Unchanged { .. } | Applied::Moved { .. } | Applied::Missing { .. }) => {
+            other @ (Applied::Unchanged { .. }
+            | Applied::Moved { .. }
+            | Applied::Missing { .. }
+            | Applied::Before(_)
+            | Applied::OtherRequest) => {
                 panic!("{other:?}")
             }
         }

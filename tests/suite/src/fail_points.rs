@@ -122,9 +122,11 @@ pub const COMMITS_LEFT_OUT: &[(&str, &str)] = &[
     ("migrate", "no service: a program of its own, whose steps are shown to be taken once by the tests of the store"),
     (
         "raise the authority's epoch",
-        "one statement and its event; asked again it raises once more, which takes nobody back",
+        "one statement and its event; asked again it raises once more, which takes nobody back, or not if the request names itself",
     ),
     ("confirm a step back", "one transaction; asked again it meets another number and changes nothing"),
+    ("cancel an operation", "as the end of an operation"),
+    ("record what became of an operation", "what is not recorded is seen again by the next look"),
     ("sign states again", "whoever leads next finds what is not signed, and signs it"),
     ("renew a lease", "one statement that writes one time; a lost answer is a lapse, which the renderer's tests show"),
     ("beat", "one statement that writes one time; a lost answer is followed by the next beat in seconds"),

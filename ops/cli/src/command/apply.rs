@@ -1,9 +1,11 @@
 //! `apply` and `delete`.
 
 use holdfast_api::object::{ApplyRequest, ApplyResponse, DeleteRequest};
+use holdfast_api::operation::OperationView;
+use holdfast_api::status::StatusView;
 use serde_json::{Value, json};
 
-use super::status;
+use super::{operation, status};
 use crate::api::{Api, escape};
 use crate::args::{Documents, Waiting};
 use crate::documents::request;
@@ -20,7 +22,7 @@ pub(super) async fn apply(
     format: Format,
 ) -> Result<End, Error> {
     let request = ApplyRequest { expected_plan: plan, ..request(&documents)? };
-    let applying = api.post("/v1/apply", &request, Some(crate::api::LONG_TIMEOUT));
+    let applying = api.change("/v1/apply", &request, Some(crate::api::LONG_TIMEOUT));
     let response: ApplyResponse = Progress::new(format).during("applying", Box::pin(applying)).await?;
     if response.objects.is_empty() {
         return Err(Error::NoDocument);
@@ -37,7 +39,7 @@ pub(super) async fn delete(
 ) -> Result<End, Error> {
     let objects = objects.iter().map(|object| full_name(object)).collect::<Result<Vec<_>, _>>()?;
     let request = DeleteRequest { objects, expected_revision: None };
-    finish(api, api.post("/v1/delete", &request, None).await?, waiting, format).await
+    finish(api, api.change("/v1/delete", &request, None).await?, waiting, format).await
 }
 
 /// The path of `Kind/namespace/name`, or of `Kind/name`.
@@ -87,21 +89,55 @@ async fn finish(api: &Api, response: ApplyResponse, waiting: Option<Waiting>, fo
     if !matches!(format, Format::Json | Format::Yaml) {
         // People see what was done before they wait.
         Answer { value: &value, names, text }.show(format)?;
-        let waited = status::waited(api, Some(response.revision), waiting, format).await?;
-        word(&status::summary(&waited));
-        let end = status::end(&waited);
-        if end != End::Done {
-            status::tell_missing(api, &waited).await;
-        }
-        return Ok(end);
+        return told(api, &response, waiting, format).await;
     }
-    let waited = status::waited(api, Some(response.revision), waiting, format).await;
+    let waited = waited(api, &response, waiting, format).await;
     if let (Value::Object(fields), Ok(waited)) = (&mut value, &waited) {
-        fields.insert("status".to_owned(), json!(waited));
+        fields.extend(waited.operation.as_ref().map(|one| ("waited".to_owned(), json!(one))));
+        fields.insert("status".to_owned(), json!(waited.status));
     }
     // What is in force is said, also when the wait was given up.
     Answer { value: &value, names, text }.show(format)?;
-    Ok(status::end(&waited?))
+    Ok(waited?.end)
+}
+
+/// What a wait came to.
+struct Waited {
+    /// The operation, if there was something to change.
+    operation: Option<OperationView>,
+    /// The fleet at the revision.
+    status: StatusView,
+    end: End,
+}
+
+/// Waits for the operation; without one, for the fleet to have the revision that has what was asked for.
+async fn waited(api: &Api, response: &ApplyResponse, waiting: Waiting, format: Format) -> Result<Waited, Error> {
+    let Some(id) = &response.operation else {
+        let status = status::waited(api, Some(response.revision), waiting, format).await?;
+        let end = status::end(&status);
+        return Ok(Waited { operation: None, status, end });
+    };
+    let one = operation::awaited(api, id, waiting, format).await?;
+    let end = operation::end(&one, waiting.goal);
+    Ok(Waited { operation: Some(one), status: status::read(api, response.revision).await?, end })
+}
+
+/// The same, told to people.
+async fn told(api: &Api, response: &ApplyResponse, waiting: Waiting, format: Format) -> Result<End, Error> {
+    let waited = waited(api, response, waiting, format).await?;
+    match &waited.operation {
+        Some(one) => {
+            operation::tell_end(api, one, waited.end).await;
+            word(&status::summary(&waited.status));
+        }
+        None => {
+            word(&status::summary(&waited.status));
+            if waited.end != End::Done {
+                status::tell_missing(api, &waited.status).await;
+            }
+        }
+    }
+    Ok(waited.end)
 }
 
 #[cfg(test)]

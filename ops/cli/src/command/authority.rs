@@ -20,7 +20,7 @@ pub(super) async fn run(api: &Api, command: Authority, format: Format) -> Result
         }
         Authority::Bump { because, above } => {
             let wanted = BumpAuthority { because, above };
-            let view: AuthorityView = api.post("/v1/authority/bump", &wanted, None).await?;
+            let view: AuthorityView = api.change("/v1/authority/bump", &wanted, None).await?;
             word(&format!(
                 "epoch {} begins; hosts come back within a minute and say what they hold: `holdfast authority show`",
                 view.epoch
@@ -29,7 +29,7 @@ pub(super) async fn run(api: &Api, command: Authority, format: Format) -> Result
         }
         Authority::Confirm { expect } => {
             let wanted = ConfirmRollback { expect };
-            let view: ConfirmedRollback = api.post("/v1/authority/confirm", &wanted, None).await?;
+            let view: ConfirmedRollback = api.change("/v1/authority/confirm", &wanted, None).await?;
             let text = match view.hosts {
                 1 => "1 host goes back".to_owned(),
                 n => format!("{n} hosts go back"),

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::apply::object_path;
 use super::{operation, tokens};
 use crate::api::{Api, escape};
-use crate::args::{ApiToken, EnrolToken};
+use crate::args::{ApiToken, EnrolToken, Operation};
 use crate::describe::host_text;
 use crate::error::{End, Error};
 use crate::output::{Answer, Format, labels, line, or_dash, table, word, yaml};
@@ -32,7 +32,10 @@ pub(super) async fn get(
             let host: HostView = api.get(&format!("/v1/hosts/{}", escape(&qualified(name, namespace)))).await?;
             show_hosts(&host, std::slice::from_ref(&host), format)
         }
-        ("operation" | "operations", id) => operation::operation(api, id, None, format).await,
+        ("operation" | "operations", None) => operation::run(api, Operation::List, format).await,
+        ("operation" | "operations", Some(id)) => {
+            operation::run(api, Operation::Get { id: id.to_owned() }, format).await
+        }
         ("enrol-token" | "enrol-tokens", None) => tokens::enrol(api, EnrolToken::List, format).await,
         ("api-token" | "api-tokens", None) => tokens::api(api, ApiToken::List, format).await,
         ("object" | "objects", None) => objects(api, None, namespace, format).await,

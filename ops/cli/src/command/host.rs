@@ -49,7 +49,7 @@ pub(super) async fn host(api: &Api, command: Host, format: Format) -> Result<End
 
 async fn decommission(api: &Api, host: &str, because: String, format: Format) -> Result<End, Error> {
     let path = format!("/v1/hosts/{}/decommission", escape(host));
-    let out: DecommissionedHost = api.post(&path, &DecommissionHost { because }, None).await?;
+    let out: DecommissionedHost = api.change(&path, &DecommissionHost { because }, None).await?;
     let text = format!("{} is out by revision {}: {}", out.name, out.revision, out.operation);
     Answer { value: &out, names: vec![out.host.clone()], text }.show(format)?;
     word("what the machine enforces stays until it is ended there: holdfast-agent down");

@@ -15,7 +15,7 @@ mod status;
 mod tokens;
 
 use crate::api::Api;
-use crate::args::{Cli, Command};
+use crate::args::{Cli, Command, Goal, Operation, WaitOn, Waiting};
 use crate::error::{End, Error};
 
 /// Runs one command.
@@ -30,10 +30,10 @@ pub(crate) async fn run(cli: Cli) -> Result<End, Error> {
         Command::Doctor => doctor::doctor(&cli.connection, format).await,
         Command::Audit { command } => audit::run(&cli.connection, command, format).await,
         Command::Apply { documents, plan, wait, waiting } => {
-            apply::apply(&api()?, documents, plan, wait.then_some(waiting), format).await
+            apply::apply(&api()?, documents, plan, Waiting::of(wait, waiting), format).await
         }
         Command::Delete { objects, wait, waiting } => {
-            apply::delete(&api()?, &objects, wait.then_some(waiting), format).await
+            apply::delete(&api()?, &objects, Waiting::of(wait, waiting), format).await
         }
         Command::Get { what, name, namespace } => {
             get::get(&api()?, &what, name.as_deref(), namespace.as_deref(), format).await
@@ -44,14 +44,22 @@ pub(crate) async fn run(cli: Cli) -> Result<End, Error> {
         }
         Command::Status { revision, watch: false } => status::status(&api()?, revision, format).await,
         Command::Status { revision, watch: true } => status::watch(&api()?, revision, format).await,
-        Command::Wait { revision, waiting } => status::wait(&api()?, revision, waiting, format).await,
+        Command::Wait { what: None, revision, waiting } => status::wait(&api()?, revision, waiting, format).await,
+        Command::Wait { what: Some(WaitOn::Operation { id, waiting }), .. } => {
+            operation::wait(&api()?, &id, waiting, format).await
+        }
         Command::Explain { what } => explain::explain(&api()?, what, format).await,
         Command::Diff { host } => explain::diff(&api()?, &host, format).await,
         Command::Host { command } => host::host(&api()?, command, format).await,
         Command::EnrolToken { command } => tokens::enrol(&api()?, command, format).await,
         Command::ApiToken { command } => tokens::api(&api()?, command, format).await,
-        Command::Operation { id, wait, timeout } => {
-            operation::operation(&api()?, id.as_deref(), wait.then_some(timeout), format).await
+        Command::Operation { command: Some(command), .. } => operation::run(&api()?, command, format).await,
+        Command::Operation { command: None, id: None, .. } => operation::run(&api()?, Operation::List, format).await,
+        Command::Operation { command: None, id: Some(id), wait: false, .. } => {
+            operation::run(&api()?, Operation::Get { id }, format).await
+        }
+        Command::Operation { command: None, id: Some(id), wait: true, timeout } => {
+            operation::wait(&api()?, &id, Waiting { timeout, goal: Goal::Applied }, format).await
         }
         Command::Authority { command } => authority::run(&api()?, command, format).await,
         Command::Rebuild { check: _ } => rebuild::check(&api()?, format).await,

@@ -1,61 +1,206 @@
-//! `operation`.
+//! `operation`, and waiting for the end of one.
 
 use std::time::{Duration, Instant};
 
-use holdfast_api::operation::OperationView;
+use holdfast_api::object::Page;
+use holdfast_api::operation::{OperationHostView, OperationHosts, OperationView};
+use serde_json::json;
 
 use crate::api::{Api, escape};
+use crate::args::{Goal, Operation, Waiting};
 use crate::error::{End, Error};
-use crate::output::{Answer, Format, or_dash, table};
+use crate::output::{Answer, Format, or_dash, table, word};
 use crate::progress::Progress;
+use crate::words;
 
-/// How long one request waits.
-const REQUEST_WAIT: Duration = Duration::from_secs(20);
-/// The pause before an API that is away is asked again.
+/// How long one request waits: as often somebody who watches is told how far it is.
+const REQUEST_WAIT: Duration = Duration::from_secs(2);
+/// The pause before an API that is away, or one that cannot say more yet, is asked again.
 const RETRY: Duration = Duration::from_secs(1);
+/// How many hosts that keep an operation from its end are named.
+const MISSING_SHOWN: usize = 5;
 
-/// Lists operations, or shows one, or waits for its end.
-pub(super) async fn operation(
-    api: &Api,
-    id: Option<&str>,
-    wait: Option<Duration>,
-    format: Format,
-) -> Result<End, Error> {
-    let Some(id) = id else {
-        let page = api.get_all("/v1/operations").await?;
-        let list = page.items.iter().map(|item| serde_json::from_value(item.clone()));
-        let list = list.collect::<Result<Vec<OperationView>, _>>()?;
-        return show(&page, &list, format);
-    };
-    let path = format!("/v1/operations/{}", escape(id));
-    let Some(timeout) = wait else {
-        let one: OperationView = api.get(&path).await?;
-        return show(&one, std::slice::from_ref(&one), format);
-    };
-    let one = Progress::new(format)
-        .during(&format!("waiting: {id} has not ended"), Box::pin(ended(api, &path, timeout)))
-        .await?;
-    show(&one, std::slice::from_ref(&one), format)?;
-    Ok(match (one.finished, one.state.as_str()) {
-        (true, "applied" | "inactive" | "superseded") => End::Done,
-        (true, _) => End::Failed,
-        (false, _) => End::NotApplied,
-    })
+/// Lists operations, shows one or its hosts, or ends the waiting for one.
+pub(super) async fn run(api: &Api, command: Operation, format: Format) -> Result<End, Error> {
+    match command {
+        Operation::List => {
+            let page = api.get_all("/v1/operations").await?;
+            let list = page.items.iter().map(|item| serde_json::from_value(item.clone()));
+            let list = list.collect::<Result<Vec<OperationView>, _>>()?;
+            show(&page, &list, format)
+        }
+        Operation::Get { id } => {
+            let one: OperationView = api.get(&path(&id)).await?;
+            show(&one, std::slice::from_ref(&one), format)?;
+            tell(&one, format);
+            Ok(End::Done)
+        }
+        Operation::Hosts { id, outcome } => {
+            let query = outcome.map_or_else(String::new, |outcome| format!("?outcome={}", escape(&outcome)));
+            let page = api.get_all(&format!("{}/hosts{query}", path(&id))).await?;
+            let list = page.items.iter().map(|item| serde_json::from_value(item.clone()));
+            let list = list.collect::<Result<Vec<OperationHostView>, _>>()?;
+            let header = ["HOST", "OUTCOME", "PRESENCE", "COMPONENTS", "ID"];
+            let text = table(header, list.iter().map(host_row).collect());
+            Answer { value: &page, names: list.iter().map(host_name).collect(), text }.show(format)?;
+            Ok(End::Done)
+        }
+        Operation::Cancel { id } => {
+            let one: OperationView = api.change(&format!("{}/cancel", path(&id)), &json!({}), None).await?;
+            show(&one, std::slice::from_ref(&one), format)?;
+            tell(&one, format);
+            Ok(End::Done)
+        }
+    }
 }
 
-async fn ended(api: &Api, path: &str, timeout: Duration) -> Result<OperationView, Error> {
-    let deadline = Instant::now() + timeout;
+/// Waits for the end of an operation and shows it.
+pub(super) async fn wait(api: &Api, id: &str, waiting: Waiting, format: Format) -> Result<End, Error> {
+    let one = awaited(api, id, waiting, format).await?;
+    show(&one, std::slice::from_ref(&one), format)?;
+    let end = end(&one, waiting.goal);
+    if !matches!(format, Format::Json | Format::Yaml) {
+        tell_end(api, &one, end).await;
+    }
+    Ok(end)
+}
+
+fn path(id: &str) -> String {
+    format!("/v1/operations/{}", escape(id))
+}
+
+fn host_name(host: &OperationHostView) -> String {
+    host.name.clone().unwrap_or_else(|| host.host.clone())
+}
+
+fn host_row(host: &OperationHostView) -> [String; 5] {
+    let part = |part: &holdfast_api::operation::OperationComponentView| {
+        format!("{} {} {}", part.component, part.target.version, part.outcome)
+    };
+    let parts: Vec<String> = host.components.iter().map(part).collect();
+    [host_name(host), host.outcome.clone(), or_dash(host.presence.as_ref()), parts.join(", "), host.host.clone()]
+}
+
+/// How far an operation is, in one line for people.
+pub(super) fn summary(one: &OperationView) -> String {
+    let Some(hosts) = one.hosts else {
+        return format!("operation {} is {}, and not rendered yet", one.id, one.state);
+    };
+    let OperationHosts { total, applied, inactive, failed, superseded, cancelled, pending, offline, unknown, degraded } =
+        hosts;
+    let mut parts = vec![format!("applied on {applied} of {}", words::count(total, "host"))];
+    let others = [
+        (degraded, "not all proven"),
+        (failed, "failed"),
+        (superseded, "superseded"),
+        (inactive, "inactive"),
+        (cancelled, "cancelled"),
+        (pending, "pending"),
+    ];
+    parts.extend(others.iter().filter(|(count, _)| *count > 0).map(|(count, word)| format!("{count} {word}")));
+    let away: Vec<String> = [(offline, "offline"), (unknown, "silent")]
+        .iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, word)| format!("{count} {word}"))
+        .collect();
+    let away = if away.is_empty() { String::new() } else { format!(" ({})", away.join(", ")) };
+    format!("operation {} is {}: {}{away}", one.id, one.state, parts.join(", "))
+}
+
+fn tell(one: &OperationView, format: Format) {
+    if matches!(format, Format::Json | Format::Yaml) {
+        return;
+    }
+    word(&summary(one));
+    if !one.detail.is_empty() {
+        word(&one.detail);
+    }
+}
+
+/// Says how a wait ended, and which hosts keep it from its goal.
+pub(super) async fn tell_end(api: &Api, one: &OperationView, end: End) {
+    tell(one, Format::Table);
+    if end == End::Done {
+        return;
+    }
+    if !one.rendered {
+        word("nothing of it has come to the hosts yet: is the renderer up? ask: holdfast doctor");
+        return;
+    }
+    let outcome = if one.state == "failed" { "failed" } else { "pending" };
+    // That nothing can be said of them is no failure of the wait.
+    let query = format!("{}/hosts?outcome={outcome}&limit=100", path(&one.id));
+    let Ok(page) = api.get::<Page<OperationHostView>>(&query).await else { return };
+    let named = |host: &OperationHostView| {
+        let why = host.presence.as_deref().unwrap_or(&host.outcome);
+        format!("{} ({why})", host_name(host))
+    };
+    let names: Vec<String> = page.items.iter().map(named).collect();
+    if !names.is_empty() {
+        word(&format!("not applied: {}", words::some_of(&names, MISSING_SHOWN)));
+        word(&format!("ask: holdfast operation hosts {}, holdfast wait operation {}", one.id, one.id));
+    }
+}
+
+/// Waits until an operation came to its goal or another end, the time is over, or Ctrl-C. An API that is away for a while is asked again.
+pub(super) async fn awaited(api: &Api, id: &str, waiting: Waiting, format: Format) -> Result<OperationView, Error> {
+    tokio::select! {
+        biased;
+        ended = awaited_on(api, id, waiting, format) => ended,
+        pressed = tokio::signal::ctrl_c() => {
+            pressed.map_err(Error::Runtime)?;
+            Err(Error::Interrupted { again: format!(" operation {id}") })
+        }
+    }
+}
+
+async fn awaited_on(api: &Api, id: &str, waiting: Waiting, format: Format) -> Result<OperationView, Error> {
+    let deadline = Instant::now() + waiting.timeout;
+    let progress = Progress::new(format);
+    progress.say(&format!("waiting: asking how far {id} is"));
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         let once = left.min(REQUEST_WAIT);
         let answered: Result<OperationView, Error> =
-            api.get_waiting(&format!("{path}?wait={}ms", once.as_millis()), once).await;
+            api.get_waiting(&format!("{}?wait={}ms", path(id), once.as_millis()), once).await;
         match answered {
-            Ok(one) if one.finished || left <= once => return Ok(one),
-            Ok(_) => {}
-            Err(error) if error.is_passing() && left > RETRY => tokio::time::sleep(RETRY).await,
-            Err(error) => return Err(error),
+            Ok(one) => {
+                let hosts = one.hosts.unwrap_or_default();
+                progress.amount(hosts.total.saturating_sub(hosts.pending), hosts.total);
+                progress.say(&format!("waiting: {}", summary(&one)));
+                if end(&one, waiting.goal) != End::NotConverged && one.finished || left <= once {
+                    progress.finish();
+                    return Ok(one);
+                }
+                if one.finished {
+                    // It has come to its end, and is not proven everywhere: no request waits for that.
+                    tokio::time::sleep(RETRY.min(left)).await;
+                }
+            }
+            Err(error) if error.is_passing() && left > RETRY => {
+                progress.warn(&error.to_text());
+                tokio::time::sleep(RETRY).await;
+            }
+            Err(error) => {
+                progress.finish();
+                return Err(error);
+            }
         }
+    }
+}
+
+/// How an operation ends the command that waited for it.
+pub(super) fn end(one: &OperationView, goal: Goal) -> End {
+    if !one.finished {
+        return End::NotApplied;
+    }
+    let degraded = one.hosts.is_some_and(|hosts| hosts.degraded > 0);
+    match one.state.as_str() {
+        "applied" if degraded && goal == Goal::Converged => End::NotConverged,
+        "applied" | "inactive" => End::Done,
+        // Something newer is there.
+        "superseded" => End::Conflict,
+        _ => End::Failed,
     }
 }
 
@@ -83,4 +228,49 @@ fn show<T: serde::Serialize>(value: &T, list: &[OperationView], format: Format) 
     };
     Answer { value, names: list.iter().map(|one| one.id.clone()).collect(), text }.show(format)?;
     Ok(End::Done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mk_view(state: &str, finished: bool, hosts: OperationHosts) -> OperationView {
+        OperationView {
+            id: "op_1".to_owned(),
+            verb: "apply".to_owned(),
+            actor: "at_1".to_owned(),
+            revision: 7,
+            changes: 1,
+            state: state.to_owned(),
+            finished,
+            detail: String::new(),
+            created_at: String::new(),
+            finished_at: None,
+            rendered: true,
+            hosts: Some(hosts),
+        }
+    }
+
+    #[test]
+    fn a_wait_for_an_operation_ends_as_the_table_of_exit_codes_says() {
+        let all = OperationHosts { total: 3, applied: 3, ..OperationHosts::default() };
+        let some = OperationHosts { degraded: 1, ..all };
+        let end = |state, finished, hosts, goal| end(&mk_view(state, finished, hosts), goal);
+        assert_eq!(end("applied", true, all, Goal::Converged), End::Done);
+        assert_eq!(end("applied", true, some, Goal::Converged), End::NotConverged);
+        assert_eq!(end("applied", true, some, Goal::Applied), End::Done);
+        assert_eq!(end("inactive", true, all, Goal::Converged), End::Done);
+        assert_eq!(end("superseded", true, all, Goal::Converged), End::Conflict);
+        assert_eq!(end("failed", true, all, Goal::Applied), End::Failed);
+        assert_eq!(end("cancelled", true, all, Goal::Applied), End::Failed);
+        assert_eq!(end("accepted", false, all, Goal::Applied), End::NotApplied);
+    }
+
+    #[test]
+    fn the_words_have_every_count_that_is_not_zero() {
+        let hosts =
+            OperationHosts { total: 100, applied: 97, pending: 3, offline: 2, unknown: 1, ..OperationHosts::default() };
+        let text = summary(&mk_view("accepted", false, hosts));
+        assert_eq!(text, "operation op_1 is accepted: applied on 97 of 100 hosts, 3 pending (2 offline, 1 silent)");
+    }
 }

@@ -61,6 +61,11 @@ fn path(revision: Option<u64>, wait: Option<(Duration, WaitFor)>) -> String {
     if query.is_empty() { "/v1/status".to_owned() } else { format!("/v1/status?{}", query.join("&")) }
 }
 
+/// How far the fleet is with a revision.
+pub(super) async fn read(api: &Api, revision: u64) -> Result<StatusView, Error> {
+    api.get(&path(Some(revision), None)).await
+}
+
 /// How far the fleet is.
 pub(super) async fn status(api: &Api, revision: Option<u64>, format: Format) -> Result<End, Error> {
     let status: StatusView = api.get(&path(revision, None)).await?;
@@ -119,7 +124,8 @@ pub(super) async fn waited(
         waited = waited_on(api, &known, waiting, format) => waited,
         pressed = tokio::signal::ctrl_c() => {
             pressed.map_err(Error::Runtime)?;
-            Err(Error::Interrupted { revision: known.get() })
+            let again = known.get().map_or_else(String::new, |revision| format!(" --revision {revision}"));
+            Err(Error::Interrupted { again })
         }
     }
 }

@@ -31,7 +31,7 @@ pub(super) async fn enrol(api: &Api, command: EnrolToken, format: Format) -> Res
                 uses,
                 ttl_s: ttl.map(|ttl| ttl.as_secs()),
             };
-            let created: CreatedEnrolToken = api.post("/v1/enrol-tokens", &wanted, None).await?;
+            let created: CreatedEnrolToken = api.change("/v1/enrol-tokens", &wanted, None).await?;
             let (id, uses, until) = (&created.token.id, created.token.uses_max, &created.token.expires_at);
             let good = format!("{id}: good for {} until {}", count(uses.into(), "host"), short_time(until));
             show_created(&created, id, &good, &created.secret, out, format)
@@ -100,7 +100,7 @@ pub(super) async fn api(api: &Api, command: ApiToken, format: Format) -> Result<
             let out = out.map(SecretFile::create).transpose()?;
             let namespaces = (!namespaces.is_empty()).then_some(namespaces);
             let wanted = CreateApiToken { name, role, namespaces, ttl_s: ttl.map(|ttl| ttl.as_secs()) };
-            let created: CreatedApiToken = api.post("/v1/api-tokens", &wanted, None).await?;
+            let created: CreatedApiToken = api.change("/v1/api-tokens", &wanted, None).await?;
             let (id, role) = (&created.token.id, &created.token.role);
             let until =
                 created.token.expires_at.as_ref().map_or_else(|| "for ever".to_owned(), |at| format!("until {at}"));

@@ -148,7 +148,7 @@ async fn an_interrupted_wait_says_that_the_fleet_goes_on_and_how_to_wait_again()
     let ran = plane.interrupted(&["apply", "-f", "policies.yaml", "--wait", "-o", "json"]).await;
     assert_eq!(ran.code, 130, "{ran:?}");
     let applied: Value = serde_json::from_str(&ran.stdout).expect("what was done is told all the same");
-    let again = format!("holdfast wait --revision {}", applied["revision"]);
+    let again = format!("holdfast wait operation {}", applied["operation"].as_str().expect("an id"));
     assert!(ran.stderr.contains("the fleet goes on all the same") && ran.stderr.contains(&again), "{ran:?}");
 }
 

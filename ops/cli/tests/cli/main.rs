@@ -9,4 +9,5 @@ mod first_look;
 mod follow;
 mod golden;
 mod intent;
+mod operations;
 mod plane;

@@ -342,6 +342,7 @@ impl Plane {
             authority_epoch: AuthorityEpoch::from_raw(1),
             earlier: std::collections::BTreeMap::new(),
             revision,
+            intent: revision,
             hosts_rendered: u32::try_from(intent.hosts.len()).expect("few"),
             states,
             artifacts,

@@ -68,7 +68,7 @@ payloads! {
 
     /// Desired states have new content. One render makes as many of these as it needs, at most [`RENDERED_STATES_MAX`] states in each.
     RenderDesired {
-        /// The revision that was rendered.
+        /// The revision of the intent that it was rendered from.
         revision: Revision,
         /// The renderer's lease.
         lease_term: LeaseTerm,
@@ -90,7 +90,7 @@ payloads! {
 
     /// A render was committed: every host has what it is to have at this revision.
     RenderCommitted {
-        /// The revision that was rendered.
+        /// The revision up to which every host is rendered.
         revision: Revision,
         /// The renderer's lease.
         lease_term: LeaseTerm,

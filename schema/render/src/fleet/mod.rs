@@ -37,6 +37,8 @@ pub struct Fleet {
 pub struct Plan {
     /// The revision up to which every host is rendered with it.
     pub revision: Revision,
+    /// The revision of the intent that the states are rendered from.
+    pub intent: Revision,
     /// How many hosts were rendered.
     pub hosts_rendered: u32,
     /// What is new.
@@ -108,8 +110,8 @@ impl Fleet {
         if hosts.is_empty() && revision == self.rendered {
             return None;
         }
-        let mut plan =
-            Plan { revision, hosts_rendered: u32::try_from(hosts.len()).unwrap_or(u32::MAX), ..Plan::default() };
+        let hosts_rendered = u32::try_from(hosts.len()).unwrap_or(u32::MAX);
+        let mut plan = Plan { revision, intent: self.revision, hosts_rendered, ..Plan::default() };
         // Hosts of one role share a body, which is walked once.
         let mut digests: HashMap<*const holdfast_model::policy::Body, Digest> = HashMap::new();
         for (host, body) in render_hosts(&self.index, hosts.iter().copied()) {

@@ -65,6 +65,20 @@ fn an_edit_moves_the_versions_of_the_hosts_that_it_touches_by_one_and_of_no_othe
 }
 
 #[test]
+fn what_goes_at_once_is_of_the_newest_intent_though_others_wait_for_an_older_one() {
+    let mut fleet = mk_fleet(10);
+    commit(&mut fleet, 0);
+    fleet.handle_edits([Edit::PutObject(mk_policy("to-db", "db", "web", 5432))], Revision::from_raw(10), 1_000);
+    commit(&mut fleet, 1_000);
+    let both = [mk_policy("to-db", "db", "web", 5433), mk_policy("to-web", "web", "db", 80)].map(Edit::PutObject);
+    fleet.handle_edits(both, Revision::from_raw(11), 1_000 + QUIET_MS / 2);
+    let first = commit(&mut fleet, 1_000 + QUIET_MS / 2);
+    assert_eq!((first.revision, first.intent, first.states.len()), (Revision::from_raw(10), Revision::from_raw(11), 5));
+    let rest = commit(&mut fleet, 1_000 + 2 * QUIET_MS);
+    assert_eq!((rest.revision, rest.intent, rest.states.len()), (Revision::from_raw(11), Revision::from_raw(11), 5));
+}
+
+#[test]
 fn an_edit_without_effect_is_rendered_without_a_state() {
     let mut fleet = mk_fleet(4);
     commit(&mut fleet, 0);

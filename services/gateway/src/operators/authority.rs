@@ -10,6 +10,7 @@ use holdfast_events::{Detail, Hint};
 use holdfast_model::numbers::AuthorityEpoch;
 use holdfast_model::secret::secret_at;
 use holdfast_store::authority::{AuthorityFacts, Claim, Confirmed};
+use holdfast_store::once::Once;
 
 use super::auth::{Act, Caller};
 use super::door::Shared;
@@ -32,14 +33,16 @@ pub(crate) async fn show(State(door): State<Shared>, caller: Caller) -> Result<J
 }
 
 /// The database was restored or promoted: its next life begins. Nothing that takes a host back is sent until that is confirmed.
-#[utoipa::path(post, path = "/v1/authority/bump", operation_id = "bump_authority", tag = "authority", request_body = BumpAuthority, responses(
+#[utoipa::path(post, path = "/v1/authority/bump", operation_id = "bump_authority", tag = "authority", request_body = BumpAuthority, params(
+    ("Idempotency-Key" = Option<String>, Header, description = "The name of this request, the caller's own: the same again is answered, not done"),
+), responses(
     (status = 200, body = AuthorityView),
     (status = "default", description = "Refused", body = Problem, content_type = "application/problem+json"),
 ))]
 pub(crate) async fn bump(
     State(door): State<Shared>,
     caller: Caller,
-    Body(wanted): Body<BumpAuthority>,
+    Body { value: wanted, key }: Body<BumpAuthority>,
 ) -> Result<Json<AuthorityView>, Refusal> {
     caller.may_everywhere(Act::Administer)?;
     if secret_at(&wanted.because).is_some() {
@@ -63,14 +66,22 @@ pub(crate) async fn bump(
         }
     };
     let above = wanted.above.map(AuthorityEpoch::from_raw).max(audited);
-    let authority = door.store.raise_authority_epoch(caller.actor(), because, above).await?;
-    tracing::warn!(epoch = %authority.epoch, "an operator says that the database was restored or promoted");
-    door.ring([Hint::Intent, Hint::Event]);
+    let key = key.map(|key| key.of(&caller));
+    match door.store.raise_authority_epoch_once(caller.actor(), because, above, key).await? {
+        Once::Now(epoch) => {
+            tracing::warn!(%epoch, "an operator says that the database was restored or promoted");
+            door.ring([Hint::Intent, Hint::Event]);
+        }
+        Once::Before(epoch) => tracing::info!(%epoch, "a life that was begun is asked for again"),
+        Once::Other => return Err(Refusal::other_request()),
+    }
     Ok(Json(view(door.store.authority_facts().await?)))
 }
 
 /// Lets those hosts go back that wait for it.
-#[utoipa::path(post, path = "/v1/authority/confirm", operation_id = "confirm_rollback", tag = "authority", request_body = ConfirmRollback, responses(
+#[utoipa::path(post, path = "/v1/authority/confirm", operation_id = "confirm_rollback", tag = "authority", request_body = ConfirmRollback, params(
+    ("Idempotency-Key" = Option<String>, Header, description = "The name of this request, the caller's own: the same again is answered, not done"),
+), responses(
     (status = 200, body = ConfirmedRollback),
     (status = 409, description = "Another number of hosts would go back", body = Problem, content_type = "application/problem+json"),
     (status = "default", description = "Refused", body = Problem, content_type = "application/problem+json"),
@@ -78,16 +89,19 @@ pub(crate) async fn bump(
 pub(crate) async fn confirm(
     State(door): State<Shared>,
     caller: Caller,
-    Body(wanted): Body<ConfirmRollback>,
+    Body { value: wanted, key }: Body<ConfirmRollback>,
 ) -> Result<Json<ConfirmedRollback>, Refusal> {
     caller.may_everywhere(Act::Administer)?;
-    match door.store.confirm_rollback(caller.actor(), wanted.expect).await? {
-        Confirmed::Hosts(hosts) => {
+    let key = key.map(|key| key.of(&caller));
+    match door.store.confirm_rollback_once(caller.actor(), wanted.expect, key).await? {
+        Once::Before(hosts) => Ok(Json(ConfirmedRollback { hosts })),
+        Once::Other => Err(Refusal::other_request()),
+        Once::Now(Confirmed::Hosts(hosts)) => {
             tracing::warn!(hosts, "an operator confirmed that hosts go back");
             door.ring([Hint::Intent, Hint::Event]);
             Ok(Json(ConfirmedRollback { hosts }))
         }
-        Confirmed::Unexpected(found) => {
+        Once::Now(Confirmed::Unexpected(found)) => {
             let text = format!("{found} would go back, {} were expected; nothing was changed", wanted.expect);
             Err(Refusal::new(ProblemType::UnexpectedCount, text))
         }

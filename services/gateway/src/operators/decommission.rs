@@ -9,7 +9,8 @@ use holdfast_api::problem::Problem;
 use holdfast_api::status::{DecommissionHost, DecommissionedHost};
 use holdfast_events::{Detail, Directive, DirectiveKind, Hint};
 use holdfast_model::secret::secret_at;
-use holdfast_store::intent::{Decommission, Decommissioned};
+use holdfast_store::intent::{Decommission, Decommissioned, KeptDecommission};
+use holdfast_store::once::Once;
 
 use super::auth::{Act, Caller};
 use super::door::Shared;
@@ -22,6 +23,7 @@ use super::request::Body;
 /// until somebody ends it there.
 #[utoipa::path(post, path = "/v1/hosts/{host}/decommission", operation_id = "decommission_host", tag = "hosts", params(
     ("host" = String, Path, description = "`ho_…`, `namespace%2Fname`, a name in `default`, or a name that only one namespace has"),
+    ("Idempotency-Key" = Option<String>, Header, description = "The name of this request, the caller's own: the same again is answered, not done"),
 ), request_body = DecommissionHost, responses(
     (status = 200, body = DecommissionedHost),
     (status = 404, description = "There is no such host, or it is out already", body = Problem, content_type = "application/problem+json"),
@@ -31,7 +33,7 @@ pub(crate) async fn decommission(
     State(door): State<Shared>,
     caller: Caller,
     Path(host): Path<String>,
-    Body(wanted): Body<DecommissionHost>,
+    Body { value: wanted, key }: Body<DecommissionHost>,
 ) -> Result<Json<DecommissionedHost>, Refusal> {
     caller.may(Act::Operate)?;
     if secret_at(&wanted.because).is_some() {
@@ -39,12 +41,22 @@ pub(crate) async fn decommission(
     }
     let detail =
         Detail::try_from(wanted.because).map_err(|error| Refusal::invalid("because", "text", error.to_string()))?;
+    let key = key.map(|key| key.of(&caller));
+    if let Some(key) = key.clone()
+        && let Some(before) = door.store.recall_decommission(key).await?
+    {
+        return before_of(before);
+    }
     let snapshot = door.intent.current().await?;
     let found = find_one(&snapshot, &caller, &host)?;
     let (host, name) = (found.id, host_name(found));
     let asked = Decommission { actor: caller.actor(), host, detail };
-    let Decommissioned::Out { revision, operation } = door.store.decommission(asked).await? else {
-        return Err(Refusal::not_found(format!("host {host}: it is out already")));
+    let (revision, operation) = match door.store.decommission_once(asked, name.clone(), key).await? {
+        Once::Now(Decommissioned::Out { revision, operation }) => (revision, operation),
+        Once::Now(Decommissioned::Unknown) => {
+            return Err(Refusal::not_found(format!("host {host}: it is out already")));
+        }
+        before @ (Once::Before(_) | Once::Other) => return before_of(before),
     };
     door.ring([Hint::Intent, Hint::Event]);
     tracing::info!(actor = %caller.actor(), %host, %revision, "a host was taken out");
@@ -57,4 +69,13 @@ pub(crate) async fn decommission(
         revision: revision.raw(),
         operation: operation.to_string(),
     }))
+}
+
+/// The answer to what was done before under the name of the request.
+fn before_of(before: Once<Decommissioned, KeptDecommission>) -> Result<Json<DecommissionedHost>, Refusal> {
+    let Once::Before(KeptDecommission { host, name, revision, operation }) = before else {
+        return Err(Refusal::other_request());
+    };
+    let (host, operation) = (host.to_string(), operation.to_string());
+    Ok(Json(DecommissionedHost { host, name, revision: revision.raw(), operation }))
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use holdfast_bus::Link;
 use holdfast_events::{Directive, Hint};
+use holdfast_model::ids::GatewayId;
 use holdfast_runtime::Shutdown;
 use holdfast_store::Store;
 use tokio::sync::{Semaphore, mpsc, watch};
@@ -24,6 +25,8 @@ pub(crate) type Shared = Arc<Door>;
 
 /// What every handler shares.
 pub(crate) struct Door {
+    /// This start of this process.
+    pub(crate) gateway: GatewayId,
     pub(crate) store: Store,
     pub(crate) intent: IntentView,
     pub(crate) fleet: Fleet,
@@ -44,7 +47,9 @@ pub(crate) struct Door {
 }
 
 impl Door {
+    #[expect(clippy::too_many_arguments, reason = "each is a part that the process has made")]
     pub(crate) fn new(
+        gateway: GatewayId,
         store: Store,
         bell: mpsc::Sender<Hint>,
         directives: mpsc::Sender<Directive>,
@@ -54,6 +59,7 @@ impl Door {
         shutdown: Shutdown,
     ) -> Self {
         Self {
+            gateway,
             intent: IntentView::new(store.clone()),
             fleet: Fleet::new(store.clone()),
             store,

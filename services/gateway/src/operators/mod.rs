@@ -31,6 +31,7 @@ mod router;
 mod settle;
 mod start;
 mod status;
+mod targets;
 mod tokens;
 mod wake;
 

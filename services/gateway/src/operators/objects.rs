@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Path, State};
+use axum::http::HeaderName;
+use axum::response::AppendHeaders;
 use holdfast_api::object::{ApplyRequest, ApplyResponse, Change, DeleteRequest, ObjectView, Page};
 use holdfast_api::problem::Problem;
 use holdfast_documents::near::did_you_mean;
@@ -14,7 +16,7 @@ use holdfast_model::intent::{Kind, Object, ObjectKey, Spec};
 use holdfast_model::name::Name;
 use holdfast_model::numbers::Revision;
 use holdfast_runtime::fail_point;
-use holdfast_store::intent::{Applied, IntentChange, Prune};
+use holdfast_store::intent::{Applied, ChangeKind, IntentChange, KeptChange, Prune};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -25,15 +27,17 @@ use super::intent::Snapshot;
 use super::names::{host_name, suggestion};
 use super::plan::{Wanted, check_digest, plan_now, views};
 use super::refuse::Refusal;
-use super::request::{Body, LargeBody, Params};
+use super::request::{Body, Key, LargeBody, NamedRequest, Params};
 
 /// How many bytes of documents one page has before it ends: half of what clients take of an answer.
 const PAGE_BYTES_MAX: usize = 2 * 1024 * 1024;
 
 /// Puts objects in force; all of them or none.
-#[utoipa::path(post, path = "/v1/apply", operation_id = "apply", tag = "objects", request_body = ApplyRequest, responses(
+#[utoipa::path(post, path = "/v1/apply", operation_id = "apply", tag = "objects", request_body = ApplyRequest, params(
+    ("Idempotency-Key" = Option<String>, Header, description = "The name of this request, the caller's own: the same again is answered, not done"),
+), responses(
     (status = 200, body = ApplyResponse),
-    (status = 409, description = "There is a later revision, or another plan", body = Problem, content_type = "application/problem+json"),
+    (status = 409, description = "There is a later revision, or another plan, or another request has this name", body = Problem, content_type = "application/problem+json"),
     (status = 422, description = "The documents have faults", body = Problem, content_type = "application/problem+json"),
     (status = "default", description = "Refused", body = Problem, content_type = "application/problem+json"),
 ))]
@@ -41,13 +45,21 @@ pub(crate) async fn apply(
     State(door): State<Shared>,
     caller: Caller,
     body: LargeBody<ApplyRequest>,
-) -> Result<Json<ApplyResponse>, Refusal> {
+) -> Result<Answered, Refusal> {
     caller.may(Act::Edit)?;
-    let LargeBody { value, permit } = body;
+    let LargeBody { value, permit, key } = body;
     let mut expected = value.expected_revision;
     let demanded = value.expected_plan.clone();
     let wanted = Arc::new(Wanted::read(value, &caller, Act::Edit)?);
+    let named = wanted.puts.iter().map(Object::key).collect();
+    let key = key.map(|key| key.of(&caller));
     if demanded.is_some() {
+        // The plan of what was done already would be another one.
+        if let Some(key) = key.clone()
+            && let Some(before) = door.store.recall_intent(key).await?
+        {
+            return answer(&door, None, before, named, expected).await;
+        }
         let plan = plan_now(&door, Arc::clone(&wanted)).await?;
         check_digest(&plan, demanded.as_deref())?;
         // What was planned is done on what it was planned on, or not at all.
@@ -65,31 +77,43 @@ pub(crate) async fn apply(
             (false, false) => Prune::InsideNamespaces(wanted.pruned.clone()),
         },
         expected: expected.map(Revision::from_raw),
+        key,
     };
     let applied = door.store.apply_intent(change).await?;
-    let named = wanted.puts.iter().map(Object::key).collect();
-    let response = answer(&door, &base, applied, named, expected).await?;
+    let response = answer(&door, Some(&base), applied, named, expected).await?;
     drop(permit);
-    Ok(Json(response))
+    Ok(response)
 }
+
+/// An answer, and whether it is of what was done before.
+pub(crate) type Answered = (AppendHeaders<Option<(HeaderName, &'static str)>>, Json<ApplyResponse>);
+
+/// Says that an answer is of what was done before, under the name of the request.
+const REPLAYED: (HeaderName, &str) = (HeaderName::from_static("idempotency-replayed"), "true");
 
 /// Tells what was done, and rings.
 async fn answer(
     door: &Shared,
-    base: &Snapshot,
+    base: Option<&Snapshot>,
     applied: Applied,
     named: Vec<ObjectKey>,
     expected: Option<u64>,
-) -> Result<ApplyResponse, Refusal> {
+) -> Result<Answered, Refusal> {
     let mut changes: BTreeMap<ObjectKey, Change> = named.into_iter().map(|key| (key, Change::Unchanged)).collect();
-    match applied {
-        Applied::Moved { revision } => Err(Refusal::stale(revision, expected.unwrap_or_default())),
-        Applied::Missing { missing } => Err(Refusal::none_of(&missing)),
-        Applied::Unchanged { revision } => {
-            let warnings = warnings(door, changes.keys()).await;
-            let objects = views(changes);
-            Ok(ApplyResponse { revision: revision.raw(), operation: None, unchanged: true, objects, warnings })
+    let (mut replayed, mut by) = (None, None);
+    let revision = match applied {
+        Applied::OtherRequest => return Err(Refusal::other_request()),
+        Applied::Moved { revision } => return Err(Refusal::stale(revision, expected.unwrap_or_default())),
+        Applied::Missing { missing } => return Err(Refusal::none_of(&missing)),
+        Applied::Before(KeptChange { revision, operation }) => {
+            if operation.is_some() {
+                changes.extend(door.store.changes_of(revision).await?.into_iter().map(|(key, kind)| (key, word(kind))));
+            }
+            tracing::info!(%revision, "a change was asked for again, and is answered");
+            (replayed, by) = (Some(REPLAYED), operation);
+            revision
         }
+        Applied::Unchanged { revision } => revision,
         Applied::Changed { revision, operation, put, deleted } => {
             fail_point("a change", "stored, before hints and answer");
             door.ring([Hint::Intent, Hint::Event]);
@@ -100,15 +124,21 @@ async fn answer(
                 changes.insert(key, change);
             }
             changes.extend(deleted.into_iter().map(|key| (key, Change::Deleted)));
-            let warnings = warnings(door, changes.keys()).await;
-            Ok(ApplyResponse {
-                revision: revision.raw(),
-                operation: Some(operation.to_string()),
-                unchanged: false,
-                objects: views(changes),
-                warnings,
-            })
+            by = Some(operation);
+            revision
         }
+    };
+    let warnings = warnings(door, changes.keys()).await;
+    let (operation, unchanged) = (by.map(|operation| operation.to_string()), by.is_none());
+    let response = ApplyResponse { revision: revision.raw(), operation, unchanged, objects: views(changes), warnings };
+    Ok((AppendHeaders(replayed), Json(response)))
+}
+
+const fn word(kind: ChangeKind) -> Change {
+    match kind {
+        ChangeKind::Created => Change::Created,
+        ChangeKind::Updated => Change::Updated,
+        ChangeKind::Deleted => Change::Deleted,
     }
 }
 
@@ -125,9 +155,9 @@ async fn warnings(door: &Shared, keys: impl Iterator<Item = &ObjectKey>) -> Vec<
 }
 
 /// Which of the objects that a revision put were not in force before it.
-async fn created(door: &Shared, base: &Snapshot, revision: Revision, put: &[ObjectKey]) -> Vec<ObjectKey> {
+async fn created(door: &Shared, base: Option<&Snapshot>, revision: Revision, put: &[ObjectKey]) -> Vec<ObjectKey> {
     let was_there = |intent: &holdfast_model::intent::Intent, key: &ObjectKey| intent.objects.contains_key(key);
-    if base.revision.next() == Some(revision) {
+    if let Some(base) = base.filter(|base| base.revision.next() == Some(revision)) {
         return put.iter().filter(|key| !was_there(&base.intent, key)).cloned().collect();
     }
     // Somebody else changed something in between: the state just before this revision decides.
@@ -189,6 +219,7 @@ fn cut(text: &str) -> String {
     ("kind" = String, Path, description = "As `Policy`"),
     ("namespace" = String, Path, description = "Of a Namespace its own name"),
     ("name" = String, Path, description = "Its name"),
+    ("Idempotency-Key" = Option<String>, Header, description = "The name of this request, the caller's own: the same again is answered, not done"),
 ), responses(
     (status = 200, body = ApplyResponse),
     (status = 404, description = "There is no such object", body = Problem, content_type = "application/problem+json"),
@@ -198,28 +229,31 @@ pub(crate) async fn delete(
     State(door): State<Shared>,
     caller: Caller,
     Path((kind, namespace, name)): Path<(String, String, String)>,
-) -> Result<Json<ApplyResponse>, Refusal> {
+    Key(named): Key,
+) -> Result<Answered, Refusal> {
     let key = key_of(&kind, &namespace, &name)?;
-    Ok(Json(take_out(&door, &caller, BTreeSet::from([key]), None).await?))
+    take_out(&door, &caller, BTreeSet::from([key]), None, named).await
 }
 
 /// Takes objects out of force; all of them or none.
-#[utoipa::path(post, path = "/v1/delete", operation_id = "delete_objects", tag = "objects", request_body = DeleteRequest, responses(
+#[utoipa::path(post, path = "/v1/delete", operation_id = "delete_objects", tag = "objects", request_body = DeleteRequest, params(
+    ("Idempotency-Key" = Option<String>, Header, description = "The name of this request, the caller's own: the same again is answered, not done"),
+), responses(
     (status = 200, body = ApplyResponse),
     (status = 404, description = "Some of them are not there; nothing was changed", body = Problem, content_type = "application/problem+json"),
-    (status = 409, description = "There is a later revision", body = Problem, content_type = "application/problem+json"),
+    (status = 409, description = "There is a later revision, or another request has this name", body = Problem, content_type = "application/problem+json"),
     (status = "default", description = "Refused", body = Problem, content_type = "application/problem+json"),
 ))]
 pub(crate) async fn delete_all(
     State(door): State<Shared>,
     caller: Caller,
-    Body(request): Body<DeleteRequest>,
-) -> Result<Json<ApplyResponse>, Refusal> {
+    Body { value: request, key }: Body<DeleteRequest>,
+) -> Result<Answered, Refusal> {
     let keys = request.objects.iter().map(|object| key_of_text(object)).collect::<Result<BTreeSet<_>, _>>()?;
     if keys.is_empty() {
         return Err(Refusal::invalid("objects", "required", "name at least one object"));
     }
-    Ok(Json(take_out(&door, &caller, keys, request.expected_revision).await?))
+    take_out(&door, &caller, keys, request.expected_revision, key).await
 }
 
 async fn take_out(
@@ -227,7 +261,8 @@ async fn take_out(
     caller: &Caller,
     keys: BTreeSet<ObjectKey>,
     expected: Option<u64>,
-) -> Result<ApplyResponse, Refusal> {
+    named: Option<NamedRequest>,
+) -> Result<Answered, Refusal> {
     keys.iter().try_for_each(|key| caller.may_change(Act::Edit, key))?;
     let base = door.intent.current().await?;
     let change = IntentChange {
@@ -237,9 +272,10 @@ async fn take_out(
         deletes: keys.into_iter().collect(),
         prune: Prune::Nothing,
         expected: expected.map(Revision::from_raw),
+        key: named.map(|named| named.of(caller)),
     };
     let applied = door.store.apply_intent(change).await?;
-    answer(door, &base, applied, Vec::new(), expected).await
+    answer(door, Some(&base), applied, Vec::new(), expected).await
 }
 
 fn view(key: &ObjectKey, spec: &Spec, with_document: bool) -> ObjectView {

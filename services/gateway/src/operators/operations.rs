@@ -1,12 +1,18 @@
-//! Operations: one, many, and waiting for the end of one.
+//! Operations: one, many, the hosts of one, waiting for its end, and ending the waiting.
+//!
+//! - Waiting holds no transaction and changes nothing: whoever goes away cancels nothing, and may ask another door again.
+//! - Of hosts everybody is told of those that the token may see.
 
 use axum::Json;
 use axum::extract::{Path, State};
 use holdfast_api::object::Page;
-use holdfast_api::operation::OperationView;
-use holdfast_api::problem::Problem;
-use holdfast_model::ids::OperationId;
-use holdfast_store::operation::Operation;
+use holdfast_api::operation::{OperationComponentView, OperationHostView, OperationView};
+use holdfast_api::problem::{Problem, ProblemType};
+use holdfast_events::{Hint, OperationVerb};
+use holdfast_model::ids::{HostId, IdError, OperationId};
+use holdfast_model::operation::HostOutcome;
+use holdfast_store::once::Once;
+use holdfast_store::operation::{Cancelled, Operation};
 use serde::Deserialize;
 use tokio::time::Instant;
 use utoipa::IntoParams;
@@ -14,10 +20,12 @@ use utoipa::IntoParams;
 use super::auth::{Act, Caller};
 use super::cursor;
 use super::door::Shared;
-use super::hosts::rfc3339;
+use super::hosts::{rfc3339, stamp_view};
 use super::refuse::Refusal;
-use super::request::{Params, wait_of};
-use super::status::look_again;
+use super::request::{Key, Params, wait_of};
+use super::settle::{Looked, look_at};
+use super::status::{SHARED_AGE_MAX, look_again};
+use super::targets::{HostLook, Part, Presence, counts, look, overwritten_at};
 
 fn view(operation: &Operation) -> OperationView {
     OperationView {
@@ -31,7 +39,34 @@ fn view(operation: &Operation) -> OperationView {
         detail: operation.detail.clone(),
         created_at: rfc3339(operation.created_at),
         finished_at: operation.finished_at.map(rfc3339),
+        rendered: operation.is_rendered,
+        hosts: None,
     }
+}
+
+fn id_of(text: &str) -> Result<OperationId, Refusal> {
+    text.parse().map_err(|error: IdError| Refusal::invalid("id", "id", error.to_string()))
+}
+
+async fn found(door: &Shared, id: OperationId) -> Result<Operation, Refusal> {
+    door.store.load_operation(id).await?.ok_or_else(|| Refusal::not_found(format!("operation {id}")))
+}
+
+/// An operation with what became of it on the hosts that a caller may see.
+async fn counted(door: &Shared, caller: &Caller, operation: &Operation) -> Result<OperationView, Refusal> {
+    if !operation.is_rendered {
+        return Ok(view(operation));
+    }
+    let by = overwritten_at(door, operation).await?;
+    let fleet = door.fleet.recent(SHARED_AGE_MAX).await?;
+    let hosts = look(door, operation, by, &fleet).await?;
+    let seen: Vec<&HostLook<'_>> = hosts.iter().filter(|host| sees(caller, host)).collect();
+    Ok(OperationView { hosts: Some(counts(&seen)), ..view(operation) })
+}
+
+/// One that is a host no more is in no namespace: it is told of to whoever reaches all.
+fn sees(caller: &Caller, host: &HostLook<'_>) -> bool {
+    host.judged.map_or(caller.reaches_all(), |judged| caller.sees(&judged.status.namespace))
 }
 
 #[derive(Clone, Debug, Deserialize, IntoParams)]
@@ -94,17 +129,138 @@ pub(crate) async fn one(
     Params(query): Params<OneQuery>,
 ) -> Result<Json<OperationView>, Refusal> {
     caller.may(Act::Read)?;
-    let id: OperationId =
-        id.parse().map_err(|error: holdfast_model::ids::IdError| Refusal::invalid("id", "id", error.to_string()))?;
+    let id = id_of(&id)?;
     let deadline = Instant::now() + wait_of(query.wait.as_deref())?.unwrap_or_default();
     let mut wakes = door.wakes.clone();
     loop {
         wakes.mark_unchanged();
-        let operation =
-            door.store.load_operation(id).await?.ok_or_else(|| Refusal::not_found(format!("operation {id}")))?;
-        if operation.state.is_terminal() || Instant::now() >= deadline || door.shutdown.is_asked() {
-            return Ok(Json(view(&operation)));
+        let operation = found(&door, id).await?;
+        let is_over = Instant::now() >= deadline || door.shutdown.is_asked();
+        if operation.state.is_terminal() || is_over {
+            return Ok(Json(counted(&door, &caller, &operation).await?));
+        }
+        // Whoever waits looks for itself: hints, by which the others look, may be away.
+        let by = overwritten_at(&door, &operation).await?;
+        let fleet = door.fleet.recent(SHARED_AGE_MAX).await?;
+        if look_at(&door, &operation, by, &fleet).await? == Looked::Ended {
+            door.ring([Hint::Event]);
+            continue;
         }
         look_again(&door, &mut wakes, deadline).await;
     }
+}
+
+#[derive(Clone, Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct HostsQuery {
+    /// Only hosts with this outcome: `applied`, `inactive`, `failed`, `superseded`, `cancelled` or `pending`.
+    outcome: Option<String>,
+    /// The most items, 1 to 500.
+    limit: Option<u32>,
+    /// From the page before.
+    cursor: Option<String>,
+}
+
+/// The hosts that an operation is for, and what became of it on each.
+#[utoipa::path(get, path = "/v1/operations/{id}/hosts", operation_id = "list_operation_hosts", tag = "operations", params(
+    ("id" = String, Path, description = "`op_…`"), HostsQuery,
+), responses(
+    (status = 200, body = Page<OperationHostView>),
+    (status = 404, description = "There is no such operation", body = Problem, content_type = "application/problem+json"),
+    (status = "default", description = "Refused", body = Problem, content_type = "application/problem+json"),
+))]
+pub(crate) async fn hosts(
+    State(door): State<Shared>,
+    caller: Caller,
+    Path(id): Path<String>,
+    Params(query): Params<HostsQuery>,
+) -> Result<Json<Page<OperationHostView>>, Refusal> {
+    caller.may(Act::Read)?;
+    let id = id_of(&id)?;
+    let wanted = query.outcome.as_deref().map(str::parse::<HostOutcome>).transpose();
+    let wanted = wanted.map_err(|error| Refusal::invalid("outcome", "outcome", error.to_string()))?;
+    let limit = cursor::limit_of(query.limit)?;
+    let list = format!("hosts of {id} {wanted:?}");
+    let after: Option<HostId> = cursor::decode(&list, query.cursor.as_deref())?;
+    let operation = found(&door, id).await?;
+    let by = overwritten_at(&door, &operation).await?;
+    let fleet = door.fleet.recent(SHARED_AGE_MAX).await?;
+    let looks = look(&door, &operation, by, &fleet).await?;
+    let is_asked_for = |host: &&HostLook<'_>| {
+        let is_outcome = wanted.is_none_or(|wanted| wanted == host.outcome);
+        is_outcome && sees(&caller, host) && after.is_none_or(|after| host.host > after)
+    };
+    let mut rest = looks.iter().filter(is_asked_for);
+    let page: Vec<&HostLook<'_>> = rest.by_ref().take(limit).collect();
+    let next_cursor = match (rest.next(), page.last()) {
+        (Some(_), Some(last)) => Some(cursor::encode(&list, &last.host)?),
+        (Some(_) | None, _) => None,
+    };
+    let items = page.into_iter().map(host_view).collect();
+    Ok(Json(Page { items, next_cursor, revision: fleet.revision.raw() }))
+}
+
+fn host_view(host: &HostLook<'_>) -> OperationHostView {
+    let component = |part: &Part| OperationComponentView {
+        component: part.component.to_string(),
+        target: stamp_view(part.stamp),
+        outcome: part.outcome.word().to_owned(),
+    };
+    let presence = match host.presence() {
+        Presence::Offline => Some("offline".to_owned()),
+        Presence::Silent => Some("unknown".to_owned()),
+        Presence::Heard => None,
+    };
+    OperationHostView {
+        host: host.host.to_string(),
+        name: host.judged.map(|judged| format!("{}/{}", judged.status.namespace, judged.status.name)),
+        outcome: host.outcome.word().to_owned(),
+        presence: presence.filter(|_| host.outcome == HostOutcome::Pending),
+        components: host.parts.iter().map(component).collect(),
+    }
+}
+
+/// Ends the waiting for an operation. No host is changed by it, and what it put in force stays in force.
+#[utoipa::path(post, path = "/v1/operations/{id}/cancel", operation_id = "cancel_operation", tag = "operations", params(
+    ("id" = String, Path, description = "`op_…`"),
+    ("Idempotency-Key" = Option<String>, Header, description = "The name of this request, the caller's own: the same again is answered, not done"),
+), responses(
+    (status = 200, body = OperationView),
+    (status = 404, description = "There is no such operation", body = Problem, content_type = "application/problem+json"),
+    (status = 409, description = "It ended before", body = Problem, content_type = "application/problem+json"),
+    (status = "default", description = "Refused", body = Problem, content_type = "application/problem+json"),
+))]
+pub(crate) async fn cancel(
+    State(door): State<Shared>,
+    caller: Caller,
+    Path(id): Path<String>,
+    Key(key): Key,
+) -> Result<Json<OperationView>, Refusal> {
+    caller.may(Act::Edit)?;
+    let id = id_of(&id)?;
+    let operation = found(&door, id).await?;
+    // Who may end the waiting for a change is who might have made it.
+    if operation.verb == OperationVerb::Decommission {
+        caller.may_everywhere(Act::Operate)?;
+    }
+    for namespace in door.store.operation_namespaces(operation.revision).await? {
+        caller.may_in(Act::Edit, &namespace)?;
+    }
+    let key = key.map(|key| key.of(&caller));
+    match door.store.cancel_operation(caller.actor(), id, key).await? {
+        Once::Now(Cancelled::Ended) => {
+            tracing::info!(operation = %id, actor = %caller.actor(), "an operation was cancelled");
+            door.ring([Hint::Event]);
+        }
+        Once::Before(_) => {}
+        Once::Now(Cancelled::EndedBefore(state)) => {
+            let text = format!("operation {id} ended before as {state}");
+            return Err(Refusal::new(ProblemType::OperationEnded, text));
+        }
+        Once::Now(Cancelled::Unknown) => return Err(Refusal::not_found(format!("operation {id}"))),
+        Once::Other => return Err(Refusal::other_request()),
+    }
+    let operation = found(&door, id).await?;
+    Ok(Json(counted(&door, &caller, &operation).await?))
 }

@@ -189,7 +189,8 @@ pub(crate) async fn plan_change(
     body: LargeBody<ApplyRequest>,
 ) -> Result<Json<PlanView>, Refusal> {
     caller.may(Act::Read)?;
-    let LargeBody { value, permit } = body;
+    // A plan writes nothing: it needs no name.
+    let LargeBody { value, permit, key: _ } = body;
     let expected = (value.expected_revision, value.expected_plan.clone());
     let wanted = Arc::new(Wanted::read(value, &caller, Act::Read)?);
     let plan = plan_now(&door, wanted).await?;

@@ -81,6 +81,20 @@ impl Refusal {
         refusal
     }
 
+    /// Something else was asked for under the name that the request gives itself.
+    pub(crate) fn other_request() -> Self {
+        let text = "another request of this token has this Idempotency-Key; nothing was changed";
+        Self::new(ProblemType::IdempotencyKeyReused, text)
+    }
+
+    /// A token was made before by the same request.
+    pub(crate) fn secret_not_kept(token: impl std::fmt::Display) -> Self {
+        let text = format!(
+            "this request made {token} before; its secret was in that answer alone: revoke it, and make another"
+        );
+        Self::new(ProblemType::SecretNotKept, text)
+    }
+
     /// A defect: the client is told that there is one, the log what it is.
     pub(crate) fn defect(error: &(dyn std::error::Error + 'static)) -> Self {
         tracing::error!(error = %Chain(error), "a request met a defect");

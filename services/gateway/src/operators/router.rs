@@ -61,6 +61,8 @@ fn described() -> OpenApiRouter<Shared> {
         .routes(routes!(explain::flow))
         .routes(routes!(operations::list))
         .routes(routes!(operations::one))
+        .routes(routes!(operations::hosts))
+        .routes(routes!(operations::cancel))
         .routes(routes!(tokens::enrol::create, tokens::enrol::list))
         .routes(routes!(tokens::enrol::revoke))
         .routes(routes!(tokens::api::create, tokens::api::list))

@@ -1,33 +1,33 @@
-//! Bringing operations to their end: a change is applied when every host that changed at its revision or later holds its latest, proven by that
-//! host's signature.
+//! Bringing operations to their end: a change is applied when every host that it is for was proven to have its version, or a later one that
+//! includes it.
 //!
-//! - What is compared is versions and evidence as stored; the end is written once, whichever door sees it first.
+//! - What is compared is versions and evidence as stored; what was seen of a host for good is stored, and the end is written once, whichever door
+//!   sees it first.
 //! - A host that cannot say keeps an operation open: silence is neither success nor failure.
+//! - No transaction is open while anybody waits: each look is a few short ones.
 
 use std::convert::Infallible;
 use std::time::Duration;
 
 use holdfast_events::{Actor, Detail, Hint, OperationState};
-use holdfast_model::ids::GatewayId;
 use holdfast_model::numbers::Revision;
+use holdfast_model::operation::{HostOutcome, OutcomeCounts};
 use holdfast_model::status::State;
 use holdfast_runtime::Chain;
-use holdfast_store::operation::Operation;
-use time::OffsetDateTime;
+use holdfast_store::operation::{Operation, Seen};
 
 use super::door::Shared;
 use super::fleet::{JudgedFleet, JudgedHost};
 use super::refuse::Refusal;
+use super::targets::{self, HostLook};
 
-/// How long a host's failure must last: the one recovery snapshot follows it at once.
-const FAILURE_LASTS: time::Duration = time::Duration::seconds(10);
 /// How often open operations are looked at when nothing is said.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
 /// How soon a failure is looked at again.
 const FAILURE_LOOK: Duration = Duration::from_secs(5);
 /// How long what is said is gathered: a fleet answers in many batches.
 const GATHER: Duration = Duration::from_millis(200);
-/// The most operations of one look; the oldest go first.
+/// The most operations that are in memory at once.
 const OPERATIONS_MAX: u32 = 200;
 /// The most hosts that the detail of an end names.
 const NAMED_MAX: usize = 5;
@@ -43,59 +43,70 @@ enum Settled {
     Open,
 }
 
-fn settle(operation: Revision, fleet: &JudgedFleet, now: OffsetDateTime) -> Settled {
-    if fleet.rendered_revision < operation {
+fn settle(is_rendered: bool, hosts: &[HostLook<'_>], overwritten_at: Option<Revision>) -> Settled {
+    if !is_rendered {
         return Settled::Open;
     }
-    let is_target = |host: &&JudgedHost| {
-        host.status.components.iter().any(|component| component.latest_revision.is_some_and(|at| at >= operation))
+    let counts: OutcomeCounts = hosts.iter().map(|host| host.outcome).collect();
+    let Some(end) = counts.end() else {
+        return if hosts.iter().any(HostLook::is_failing) { Settled::LookSoon } else { Settled::Open };
     };
-    let targets: Vec<&JudgedHost> = fleet.hosts.iter().filter(is_target).collect();
-    if targets.is_empty() {
-        return Settled::End(OperationState::Inactive, "no host's desired state changed".to_owned());
-    }
-    let failed: Vec<&&JudgedHost> = targets.iter().filter(|host| host.state == State::Failed).collect();
-    if !failed.is_empty() {
-        return if failed.iter().any(|host| has_failed_long(host, now)) {
-            Settled::End(OperationState::Failed, failure_text(&failed, targets.len()))
-        } else {
-            Settled::LookSoon
-        };
-    }
-    let holds = |host: &&&JudgedHost| matches!(host.state, State::Converged | State::Degraded);
-    if targets.iter().filter(holds).count() == targets.len() {
-        return Settled::End(OperationState::Applied, format!("in force on {}", hosts_word(targets.len())));
-    }
-    Settled::Open
+    let state = match end {
+        HostOutcome::Applied => OperationState::Applied,
+        HostOutcome::Inactive => OperationState::Inactive,
+        HostOutcome::Cancelled => OperationState::Cancelled,
+        HostOutcome::Superseded => OperationState::Superseded,
+        HostOutcome::Failed => OperationState::Failed,
+        // The counts end nothing with it.
+        HostOutcome::Pending => return Settled::Open,
+    };
+    Settled::End(state, end_text(end, &counts, hosts, overwritten_at))
 }
 
-fn has_failed_long(host: &JudgedHost, now: OffsetDateTime) -> bool {
-    let pairs = host.status.components.iter().zip(&host.components);
-    let mut failed = pairs.filter(|(_, judged)| judged.state == State::Failed);
-    failed.any(|(status, _)| status.outcome.as_ref().is_some_and(|said| now - said.at >= FAILURE_LASTS))
+fn end_text(
+    end: HostOutcome,
+    counts: &OutcomeCounts,
+    hosts: &[HostLook<'_>],
+    overwritten_at: Option<Revision>,
+) -> String {
+    let all = hosts_word(counts.total);
+    match end {
+        HostOutcome::Inactive if counts.total == 0 => "no host's desired state changed".to_owned(),
+        HostOutcome::Applied if counts.applied == counts.total => format!("in force on {all}"),
+        HostOutcome::Applied => format!("in force on {} of {all}; the others are stopped or no more", counts.applied),
+        HostOutcome::Superseded => {
+            let by = overwritten_at
+                .map_or_else(String::new, |at| format!("revision {at} has something else in its place: "));
+            format!("{by}superseded on {} of {all}, in force on {}", counts.superseded, counts.applied)
+        }
+        HostOutcome::Failed => failure_text(hosts, counts),
+        HostOutcome::Inactive => format!("stopped on {} of {all}", counts.inactive),
+        HostOutcome::Cancelled => format!("its {all} are no more"),
+        HostOutcome::Pending => String::new(),
+    }
 }
 
-fn hosts_word(count: usize) -> String {
+fn hosts_word(count: u64) -> String {
     format!("{count} {}", if count == 1 { "host" } else { "hosts" })
 }
 
-fn failure_text(failed: &[&&JudgedHost], targets: usize) -> String {
-    let names: Vec<String> = failed
-        .iter()
-        .take(NAMED_MAX)
-        .map(|host| {
-            let said = host.status.components.iter().zip(&host.components);
-            let mut reasons = said.filter(|(_, judged)| judged.state == State::Failed);
-            let reason = reasons.find_map(|(status, _)| status.outcome.as_ref().map(|said| said.reason.word()));
-            format!("{}/{} ({})", host.status.namespace, host.status.name, reason.unwrap_or("no reason"))
-        })
-        .collect();
-    let more = if failed.len() > NAMED_MAX { ", …" } else { "" };
-    format!("{} of {} did not take it: {}{more}", failed.len(), hosts_word(targets), names.join(", "))
+fn failure_text(hosts: &[HostLook<'_>], counts: &OutcomeCounts) -> String {
+    let failed = hosts.iter().filter(|host| host.outcome == HostOutcome::Failed);
+    let names: Vec<String> = failed.filter_map(|host| host.judged).take(NAMED_MAX).map(failed_host).collect();
+    let more = if counts.failed > NAMED_MAX as u64 { ", …" } else { "" };
+    format!("{} of {} did not take it: {}{more}", counts.failed, hosts_word(counts.total), names.join(", "))
+}
+
+/// A host with the reason that it gave.
+fn failed_host(host: &JudgedHost) -> String {
+    let said = host.status.components.iter().zip(&host.components);
+    let mut reasons = said.filter(|(_, judged)| judged.state == State::Failed);
+    let reason = reasons.find_map(|(status, _)| status.outcome.as_ref().map(|said| said.reason.word()));
+    format!("{}/{} ({})", host.status.namespace, host.status.name, reason.unwrap_or("no reason"))
 }
 
 /// Looks whenever something happened, and now and then.
-pub(crate) async fn run(door: Shared, gateway: GatewayId) -> Result<(), Infallible> {
+pub(crate) async fn run(door: Shared) -> Result<(), Infallible> {
     let mut wakes = door.wakes.clone();
     let mut wait = GATHER;
     while !door.shutdown.is_asked() {
@@ -108,7 +119,7 @@ pub(crate) async fn run(door: Shared, gateway: GatewayId) -> Result<(), Infallib
             },
         }
         wakes.mark_unchanged();
-        wait = match look(&door, gateway).await {
+        wait = match look(&door).await {
             Ok(wait) => wait,
             // The refusal was logged where it arose; the database being away is no reason to hurry.
             Err(_) => LOOK_EVERY,
@@ -117,19 +128,26 @@ pub(crate) async fn run(door: Shared, gateway: GatewayId) -> Result<(), Infallib
     Ok(())
 }
 
-async fn look(door: &Shared, gateway: GatewayId) -> Result<Duration, Refusal> {
-    let open = door.store.unfinished_operations(OPERATIONS_MAX).await?;
-    if open.is_empty() {
-        return Ok(LOOK_EVERY);
-    }
-    let fleet = door.fleet.read(None).await?;
-    let now = OffsetDateTime::now_utc();
-    let (mut wait, mut ended) = (LOOK_EVERY, false);
-    for operation in &open {
-        match settle(operation.revision, &fleet, now) {
-            Settled::End(state, detail) => ended |= finish(door, gateway, operation, state, &detail).await?,
-            Settled::LookSoon => wait = FAILURE_LOOK,
-            Settled::Open => {}
+/// Looks at every open operation, the oldest first, some at a time.
+async fn look(door: &Shared) -> Result<Duration, Refusal> {
+    let (mut wait, mut ended, mut after, mut fleet) = (LOOK_EVERY, false, Revision::ZERO, None);
+    loop {
+        let open = door.store.unfinished_operations(after, OPERATIONS_MAX).await?;
+        let Some(last) = open.last() else { break };
+        after = last.revision;
+        let fleet = match &fleet {
+            Some(fleet) => fleet,
+            None => fleet.insert(door.fleet.read(None).await?),
+        };
+        let revisions = open.iter().filter(|one| one.is_rendered).map(|one| one.revision).collect();
+        let overwritten = door.store.overwritten_at(revisions).await?;
+        for operation in &open {
+            let by = overwritten.get(&operation.revision).copied();
+            match look_at(door, operation, by, fleet).await? {
+                Looked::Ended => ended = true,
+                Looked::Soon => wait = FAILURE_LOOK,
+                Looked::Open => {}
+            }
         }
     }
     if ended {
@@ -138,15 +156,54 @@ async fn look(door: &Shared, gateway: GatewayId) -> Result<Duration, Refusal> {
     Ok(wait)
 }
 
+/// What a look at one operation came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Looked {
+    /// It ended by it.
+    Ended,
+    /// It is to be looked at soon.
+    Soon,
+    /// It stays open.
+    Open,
+}
+
+/// Looks at one operation: what was seen for good is stored, and its end if it has come.
+pub(crate) async fn look_at(
+    door: &Shared,
+    operation: &Operation,
+    overwritten_at: Option<Revision>,
+    fleet: &JudgedFleet,
+) -> Result<Looked, Refusal> {
+    let hosts = targets::look(door, operation, overwritten_at, fleet).await?;
+    let settled = settle(operation.is_rendered, &hosts, overwritten_at);
+    let is_end = matches!(settled, Settled::End(..));
+    let seen: Vec<Seen> = hosts.iter().flat_map(|host| host.unstored(is_end)).collect();
+    Ok(match settled {
+        Settled::End(state, detail) => {
+            if finish(door, operation, state, &detail, seen).await? {
+                Looked::Ended
+            } else {
+                Looked::Open
+            }
+        }
+        Settled::LookSoon | Settled::Open => {
+            if !seen.is_empty() {
+                door.store.record_seen(operation.id, seen).await?;
+            }
+            if settled == Settled::LookSoon { Looked::Soon } else { Looked::Open }
+        }
+    })
+}
+
 async fn finish(
     door: &Shared,
-    gateway: GatewayId,
     operation: &Operation,
     state: OperationState,
     detail: &str,
+    seen: Vec<Seen>,
 ) -> Result<bool, Refusal> {
-    let actor = Actor::Gateway(gateway);
-    let ended = door.store.finish_operation(actor, operation.id, state, Detail::new(detail)).await;
+    let actor = Actor::Gateway(door.gateway);
+    let ended = door.store.settle_operation(actor, operation.id, state, Detail::new(detail), seen).await;
     let ended = ended.inspect_err(|error| tracing::debug!(error = %Chain(error), "an operation was not ended"))?;
     if ended {
         tracing::info!(operation = %operation.id, revision = %operation.revision, %state, "an operation ended");

@@ -45,9 +45,17 @@ pub fn start(
     wakes: watch::Receiver<u64>,
     tasks: &Tasks,
 ) {
-    let door =
-        Arc::new(Door::new(store, bell, config.directives, wakes, config.bus, config.audit, tasks.shutdown().clone()));
-    tasks.background("operators settle", settle::run(Arc::clone(&door), config.gateway));
+    let door = Arc::new(Door::new(
+        config.gateway,
+        store,
+        bell,
+        config.directives,
+        wakes,
+        config.bus,
+        config.audit,
+        tasks.shutdown().clone(),
+    ));
+    tasks.background("operators settle", settle::run(Arc::clone(&door)));
     let shutdown = tasks.shutdown().token();
     let routes = router(door);
     tasks.critical("operators door", async move {

@@ -17,7 +17,7 @@ use super::refuse::Refusal;
 use super::request::{Params, wait_of};
 
 /// How old a read may be that several who wait share.
-const SHARED_AGE_MAX: Duration = Duration::from_millis(100);
+pub(crate) const SHARED_AGE_MAX: Duration = Duration::from_millis(100);
 /// How often somebody who waits looks even if nothing was said: freshness runs out without an event.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How long a failure must last to end a wait: the one recovery snapshot follows a failure at once.

@@ -12,6 +12,7 @@ use holdfast_identity::{Token, TokenKind};
 use holdfast_model::ids::IdError;
 use holdfast_model::name::Name;
 use holdfast_model::secret::secret_at;
+use holdfast_store::once::Once;
 use holdfast_store::token::TokenHash;
 
 use super::door::Shared;
@@ -55,12 +56,16 @@ fn bad_id(error: IdError) -> Refusal {
     Refusal::invalid("id", "id", error.to_string())
 }
 
-fn revoked(door: &Shared, is_new: bool) -> Result<StatusCode, Refusal> {
-    if !is_new {
-        return Err(Refusal::new(ProblemType::AlreadyRevoked, "the token was revoked before"));
+fn revoked(door: &Shared, revoked: Once<bool>) -> Result<StatusCode, Refusal> {
+    match revoked {
+        Once::Now(true) => {
+            door.ring([Hint::Event]);
+            Ok(StatusCode::NO_CONTENT)
+        }
+        Once::Before(_) => Ok(StatusCode::NO_CONTENT),
+        Once::Now(false) => Err(Refusal::new(ProblemType::AlreadyRevoked, "the token was revoked before")),
+        Once::Other => Err(Refusal::other_request()),
     }
-    door.ring([Hint::Event]);
-    Ok(StatusCode::NO_CONTENT)
 }
 
 #[cfg(test)]

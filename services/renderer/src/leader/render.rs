@@ -118,6 +118,7 @@ fn signed(means: &Means, following: &Following, planned: &Planned) -> RenderComm
         authority_epoch: following.authority.epoch,
         earlier: following.earlier_of(plan.states.iter().map(|state| state.host)),
         revision: plan.revision,
+        intent: plan.intent,
         hosts_rendered: plan.hosts_rendered,
         states: plan.states.iter().map(|state| following.sign(means, *state)).collect(),
         artifacts: plan.artifacts.clone(),

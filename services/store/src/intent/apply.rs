@@ -14,11 +14,13 @@ use holdfast_model::numbers::Revision;
 use sqlx::postgres::PgConnection;
 use uuid::Uuid;
 
+use super::before::KeptChange;
 use super::{lock, next};
 use crate::artifact::{self, Chunk};
 use crate::error::Error;
+use crate::once::{Deed, Once, RequestKey};
 use crate::outbox::Outbox;
-use crate::pool::{Mode, Store};
+use crate::pool::Store;
 use crate::value::{big, digest, from_json, number, text, to_json};
 
 /// A change that somebody asks for.
@@ -36,6 +38,8 @@ pub struct IntentChange {
     pub prune: Prune,
     /// The last revision that the one who asks has seen; if it is not the last, nothing is done.
     pub expected: Option<Revision>,
+    /// What the request is called, if it is to be done once only.
+    pub key: Option<RequestKey>,
 }
 
 /// What a change takes out of force without naming it.
@@ -53,6 +57,10 @@ pub enum Prune {
 /// What came of a change.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Applied {
+    /// It was made before, under the name of its request; nothing was written.
+    Before(KeptChange),
+    /// Something else was asked for under that name; nothing was written.
+    OtherRequest,
     /// A new revision.
     Changed {
         /// Its number.
@@ -87,12 +95,32 @@ impl Store {
     /// # Errors
     /// [`Error::NamedTwice`] if the change contradicts itself; [`Error::OutcomeUnknown`] if it may or may not have been made.
     pub async fn apply_intent(&self, change: IntentChange) -> Result<Applied, Error> {
+        let key = change.key.clone();
         let prepared = Arc::new(Prepared::new(change)?);
-        self.transact("apply intent", Mode::Write, move |tx| {
+        let done = self.transact_once("apply intent", key, move |tx| {
             let prepared = Arc::clone(&prepared);
-            Box::pin(async move { apply(tx, &prepared).await })
+            Box::pin(async move {
+                let answer = apply(tx, &prepared).await?;
+                let kept = match &answer {
+                    Applied::Changed { revision, operation, .. } => {
+                        Some(KeptChange { revision: *revision, operation: Some(*operation) })
+                    }
+                    Applied::Unchanged { revision } => Some(KeptChange { revision: *revision, operation: None }),
+                    Applied::Missing { .. } | Applied::Moved { .. } | Applied::Before(_) | Applied::OtherRequest => {
+                        None
+                    }
+                };
+                Ok(match kept {
+                    Some(kept) => Deed::Done { answer, kept, operation: kept.operation },
+                    None => Deed::Refused(answer),
+                })
+            })
+        });
+        Ok(match done.await? {
+            Once::Now(applied) => applied,
+            Once::Before(kept) => Applied::Before(kept),
+            Once::Other => Applied::OtherRequest,
         })
-        .await
     }
 }
 

@@ -9,11 +9,13 @@ use holdfast_events::{
 };
 use holdfast_model::ids::{HostId, OperationId};
 use holdfast_model::numbers::{Revision, SessionEpoch};
+use serde::{Deserialize, Serialize};
 use sqlx::postgres::PgConnection;
 use uuid::Uuid;
 
 use super::{insert_revision, latest_revision, lock, next};
 use crate::error::Error;
+use crate::once::{Deed, Kept, Once, RequestKey};
 use crate::outbox::Outbox;
 use crate::pool::{Mode, Store};
 use crate::value::{big, number, text};
@@ -43,7 +45,61 @@ pub enum Decommissioned {
     Unknown,
 }
 
+/// What is kept of it under the name of its request.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct KeptDecommission {
+    /// Which host.
+    pub host: HostId,
+    /// What it was called.
+    pub name: String,
+    /// The revision that this is.
+    pub revision: Revision,
+    /// The operation that made it.
+    pub operation: OperationId,
+}
+
 impl Store {
+    /// Takes a host out once.
+    ///
+    /// # Errors
+    /// As [`Store::decommission`].
+    pub async fn decommission_once(
+        &self,
+        asked: Decommission,
+        name: String,
+        key: Option<RequestKey>,
+    ) -> Result<Once<Decommissioned, KeptDecommission>, Error> {
+        self.transact_once("decommission a host", key, move |tx| {
+            let (asked, name) = (asked.clone(), name.clone());
+            Box::pin(async move {
+                let host = asked.host;
+                Ok(match decommission(tx, asked).await? {
+                    answer @ Decommissioned::Out { revision, operation } => {
+                        let kept = KeptDecommission { host, name, revision, operation };
+                        Deed::Done { answer, kept, operation: Some(operation) }
+                    }
+                    Decommissioned::Unknown => Deed::Refused(Decommissioned::Unknown),
+                })
+            })
+        })
+        .await
+    }
+
+    /// What came of it, if it was done before under this name: the host cannot be found by its name any more.
+    ///
+    /// # Errors
+    /// [`Error::Value`] if what is kept cannot be read.
+    pub async fn recall_decommission(
+        &self,
+        key: RequestKey,
+    ) -> Result<Option<Once<Decommissioned, KeptDecommission>>, Error> {
+        Ok(match self.recall(key).await? {
+            Kept::Nothing => None,
+            Kept::Answer(kept) => Some(Once::Before(kept)),
+            Kept::Other => Some(Once::Other),
+        })
+    }
+
     /// Takes a host out: revision, facts, session, events and operation together.
     ///
     /// # Errors

@@ -5,11 +5,13 @@
 //! - A change that changes nothing writes nothing.
 
 mod apply;
+mod before;
 mod decommission;
 mod load;
 
 pub use apply::{Applied, IntentChange, Prune};
-pub use decommission::{Decommission, Decommissioned};
+pub use before::{ChangeKind, KeptChange};
+pub use decommission::{Decommission, Decommissioned, KeptDecommission};
 use holdfast_model::numbers::Revision;
 pub use load::{Changes, HostChange, ObjectChange};
 use sqlx::postgres::PgConnection;

@@ -1,6 +1,6 @@
 //! What each event does to each table.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use holdfast_events::{
     ApiTokenCreated, AuthorityCreated, CertificateIssued, Content, DesiredState, EnrolTokenCreated, Event,
@@ -30,6 +30,10 @@ pub(super) struct Fold {
     facts: BTreeMap<HostId, String>,
     /// The last revision that was added.
     revision: Revision,
+    /// Operations with which not every host is rendered, by their revisions.
+    unrendered: BTreeSet<(Revision, OperationId)>,
+    /// The newest intent that a desired state is of.
+    rendered: Revision,
 }
 
 /// Why an event cannot follow what came before it; `None` if it can.
@@ -85,6 +89,7 @@ impl Fold {
             }
             Event::OperationAccepted(e) => {
                 self.add_revision(e.revision, record, time.clone());
+                self.unrendered.insert((e.revision, e.operation));
                 self.put("operations", e.operation, operation(e, record, time))
             }
             Event::OperationFinished(e) => {
@@ -92,7 +97,9 @@ impl Fold {
                 self.amend("operations", e.operation, columns)
             }
             Event::OutcomeRecorded(e) => self.amend("observed", observed_key(e.host, e.component), outcome(e, time)?),
-            Event::RenderCommitted(e) => self.put("render_progress", "", progress(e, time)),
+            Event::RenderCommitted(e) => {
+                self.finish_rendering(e.revision, &time).or_else(|| self.put("render_progress", "", progress(e, time)))
+            }
             Event::RenderDesired(e) => self.desire(e, &time),
             Event::RenderSignedAgain(e) => self.sign_again(e),
             Event::SessionClosed(e) => {
@@ -266,7 +273,20 @@ impl Fold {
         e.states.iter().map(sign).find_map(std::convert::identity)
     }
 
+    fn finish_rendering(&mut self, revision: Revision, time: &Value) -> Refused {
+        let newest = self.rendered.max(revision);
+        while let Some((of, operation)) = self.unrendered.first().copied().filter(|(of, _)| *of <= revision) {
+            self.unrendered.remove(&(of, operation));
+            let columns = [("rendered_revision", json!(newest)), ("rendered_at", time.clone())];
+            if let Some(refused) = self.amend("operations", operation, columns) {
+                return Some(refused);
+            }
+        }
+        None
+    }
+
     fn desire(&mut self, e: &RenderDesired, time: &Value) -> Refused {
+        self.rendered = self.rendered.max(e.revision);
         for state in &e.states {
             let mut row = row([
                 ("host_id", words(state.host.uuid())),
@@ -376,6 +396,8 @@ fn operation(e: &OperationAccepted, record: &Record, time: Value) -> Row {
         ("detail", words("")),
         ("created_at", time),
         ("finished_at", Value::Null),
+        ("rendered_revision", Value::Null),
+        ("rendered_at", Value::Null),
     ])
 }
 

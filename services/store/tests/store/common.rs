@@ -130,6 +130,7 @@ impl Fleet {
             authority_epoch: AuthorityEpoch::from_raw(1),
             earlier: BTreeMap::new(),
             revision: Revision::from_raw(revision),
+            intent: Revision::from_raw(revision),
             hosts_rendered: u32::try_from(hosts.len()).expect("few"),
             states: hosts.iter().map(state).collect(),
             artifacts: BTreeMap::from([(stamp.digest, bytes)]),
@@ -161,6 +162,7 @@ pub(crate) fn mk_change(puts: Vec<Object>) -> IntentChange {
         deletes: Vec::new(),
         prune: Prune::Nothing,
         expected: None,
+        key: None,
     }
 }
 

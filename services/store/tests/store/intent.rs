@@ -102,7 +102,11 @@ async fn revisions_of_many_writers_are_dense() {
             let change = mk_change(vec![mk_namespace(&format!("n{n}"), "x")]);
             match operators.apply_intent(change).await.expect("applies") {
                 Applied::Changed { revision, .. } => revision.raw(),
-                other @ (Applied::Unchanged { .. } | Applied::Moved { .. } | Applied::Missing { .. }) => {
+                other @ (Applied::Unchanged { .. }
+                | Applied::Moved { .. }
+                | Applied::Missing { .. }
+                | Applied::Before(_)
+                | Applied::OtherRequest) => {
                     panic!("{other:?}")
                 }
             }

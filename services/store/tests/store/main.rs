@@ -6,6 +6,7 @@ mod enrol;
 mod intent;
 mod lives;
 mod migrations;
+mod once;
 mod order;
 mod plane;
 mod pool;

@@ -134,6 +134,7 @@ impl Product {
             deletes: vec![],
             prune: Prune::Nothing,
             expected: None,
+            key: None,
         };
         self.operators.apply_intent(change).await.expect("applies");
     }

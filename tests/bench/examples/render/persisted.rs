@@ -141,6 +141,7 @@ impl<'a> Product<'a> {
             authority_epoch: self.authority.epoch,
             earlier: std::collections::BTreeMap::new(),
             revision,
+            intent: revision,
             hosts_rendered: self.hosts,
             states: states.into_iter().map(sign).collect(),
             artifacts,

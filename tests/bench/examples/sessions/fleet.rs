@@ -179,6 +179,7 @@ impl Fleet {
             authority_epoch: self.authority.epoch,
             earlier: std::collections::BTreeMap::new(),
             revision: self.revision,
+            intent: self.revision,
             hosts_rendered: u32::try_from(self.chosen(only).len()).expect("a fleet"),
             states,
             artifacts: artifacts.into_iter().collect::<BTreeMap<_, _>>(),

@@ -310,11 +310,13 @@ impl Stage {
             SignedState { desired, signature: SignatureBytes::from_bytes(signature) }
         };
         let revision = self.postgres.sql("SELECT max(revision) FROM revisions");
+        let revision = Revision::from_raw(revision.trim().parse().expect("a number"));
         let commit = RenderCommit {
             lease_term: self.term,
             authority_epoch: self.authority.epoch,
             earlier: std::collections::BTreeMap::new(),
-            revision: Revision::from_raw(revision.trim().parse().expect("a number")),
+            revision,
+            intent: revision,
             hosts_rendered: 1,
             states: states.into_iter().map(sign).collect(),
             artifacts,

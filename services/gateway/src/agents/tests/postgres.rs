@@ -218,6 +218,7 @@ impl Installation {
             authority_epoch: epoch,
             earlier: std::collections::BTreeMap::new(),
             revision: Revision::from_raw(1),
+            intent: Revision::from_raw(1),
             hosts_rendered: 1,
             states: vec![SignedState { desired, signature }],
             artifacts,

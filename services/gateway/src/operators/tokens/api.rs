@@ -9,6 +9,7 @@ use holdfast_events::{ApiTokenCreated, Hint, NamespaceScope, Role};
 use holdfast_identity::TokenKind;
 use holdfast_model::ids::ApiTokenId;
 use holdfast_model::name::Name;
+use holdfast_store::once::Once;
 use holdfast_store::token::ApiTokenEntry;
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -18,26 +19,33 @@ use crate::operators::auth::{Act, Caller};
 use crate::operators::door::Shared;
 use crate::operators::hosts::rfc3339;
 use crate::operators::refuse::{Refusal, finding};
-use crate::operators::request::Body;
+use crate::operators::request::{Body, Key};
 
 /// The longest life of an API token that has an end, in seconds: ten years.
 const API_TTL_S_MAX: u64 = 10 * 366 * 24 * 3600;
 
 /// Makes an API token.
-#[utoipa::path(post, path = "/v1/api-tokens", operation_id = "create_api_token", tag = "tokens", request_body = CreateApiToken, responses(
+#[utoipa::path(post, path = "/v1/api-tokens", operation_id = "create_api_token", tag = "tokens", request_body = CreateApiToken, params(
+    ("Idempotency-Key" = Option<String>, Header, description = "The name of this request, the caller's own: the same again is answered, not done"),
+), responses(
     (status = 201, body = CreatedApiToken),
     (status = "default", description = "Refused", body = Problem, content_type = "application/problem+json"),
 ))]
 pub(crate) async fn create(
     State(door): State<Shared>,
     caller: Caller,
-    Body(wanted): Body<CreateApiToken>,
+    Body { value: wanted, key }: Body<CreateApiToken>,
 ) -> Result<(StatusCode, Json<CreatedApiToken>), Refusal> {
     caller.may(Act::Administer)?;
     let created = api_token(&wanted, OffsetDateTime::now_utc())?;
     may_give(&caller, &created.namespaces)?;
     let (secret, hash) = generate(TokenKind::Api)?;
-    door.store.create_api_token(caller.actor(), created.clone(), hash).await?;
+    let key = key.map(|key| key.of(&caller));
+    match door.store.create_api_token_once(caller.actor(), created.clone(), hash, key).await? {
+        Once::Now(()) => {}
+        Once::Before(token) => return Err(Refusal::secret_not_kept(token)),
+        Once::Other => return Err(Refusal::other_request()),
+    }
     door.ring([Hint::Event]);
     let ApiTokenCreated { token, name, role, namespaces, expires_at } = created;
     let token = ApiTokenView {
@@ -144,6 +152,7 @@ pub(crate) async fn list(State(door): State<Shared>, caller: Caller) -> Result<J
 /// Revokes an API token.
 #[utoipa::path(delete, path = "/v1/api-tokens/{id}", operation_id = "revoke_api_token", tag = "tokens", params(
     ("id" = String, Path, description = "`at_…`"),
+    ("Idempotency-Key" = Option<String>, Header, description = "The name of this request, the caller's own: the same again is answered, not done"),
 ), responses(
     (status = 204, description = "Revoked"),
     (status = 404, description = "There is no such token", body = Problem, content_type = "application/problem+json"),
@@ -154,11 +163,13 @@ pub(crate) async fn revoke(
     State(door): State<Shared>,
     caller: Caller,
     Path(id): Path<String>,
+    Key(key): Key,
 ) -> Result<StatusCode, Refusal> {
     caller.may(Act::Administer)?;
     let id: ApiTokenId = id.parse().map_err(bad_id)?;
     let tokens = door.store.list_api_tokens().await?;
     let seen = |token: &&ApiTokenEntry| token.grant.token == id && may_give(&caller, &token.grant.namespaces).is_ok();
     tokens.iter().find(seen).ok_or_else(|| Refusal::not_found(format!("API token {id}")))?;
-    revoked(&door, door.store.revoke_api_token(caller.actor(), id).await?)
+    let key = key.map(|key| key.of(&caller));
+    revoked(&door, door.store.revoke_api_token_once(caller.actor(), id, key).await?)
 }

@@ -16,6 +16,7 @@ use holdfast_model::ids::EnrolTokenId;
 use holdfast_model::intent::{DeclaredPort, Spec};
 use holdfast_model::label::Labels;
 use holdfast_model::name::Name;
+use holdfast_store::once::Once;
 use holdfast_store::token::EnrolTokenEntry;
 use ipnet::IpNet;
 use serde_json::json;
@@ -27,23 +28,30 @@ use crate::operators::auth::{Act, Caller};
 use crate::operators::door::Shared;
 use crate::operators::hosts::{port_view, rfc3339};
 use crate::operators::refuse::{Refusal, finding, findings};
-use crate::operators::request::Body;
+use crate::operators::request::{Body, Key};
 
 /// Makes an enrolment token.
-#[utoipa::path(post, path = "/v1/enrol-tokens", operation_id = "create_enrol_token", tag = "tokens", request_body = CreateEnrolToken, responses(
+#[utoipa::path(post, path = "/v1/enrol-tokens", operation_id = "create_enrol_token", tag = "tokens", request_body = CreateEnrolToken, params(
+    ("Idempotency-Key" = Option<String>, Header, description = "The name of this request, the caller's own: the same again is answered, not done"),
+), responses(
     (status = 201, body = CreatedEnrolToken),
     (status = "default", description = "Refused", body = Problem, content_type = "application/problem+json"),
 ))]
 pub(crate) async fn create(
     State(door): State<Shared>,
     caller: Caller,
-    Body(wanted): Body<CreateEnrolToken>,
+    Body { value: wanted, key }: Body<CreateEnrolToken>,
 ) -> Result<(StatusCode, Json<CreatedEnrolToken>), Refusal> {
     caller.may(Act::Operate)?;
     let scope = enrol_scope(&wanted, OffsetDateTime::now_utc())?;
     caller.may_in(Act::Operate, &scope.namespace)?;
     let (secret, hash) = generate(TokenKind::Enrol)?;
-    door.store.create_enrol_token(caller.actor(), scope.clone(), hash).await?;
+    let key = key.map(|key| key.of(&caller));
+    match door.store.create_enrol_token_once(caller.actor(), scope.clone(), hash, key).await? {
+        Once::Now(()) => {}
+        Once::Before(token) => return Err(Refusal::secret_not_kept(token)),
+        Once::Other => return Err(Refusal::other_request()),
+    }
     door.ring([Hint::Event]);
     let token = enrol_view(&scope, 0, None, None);
     Ok((StatusCode::CREATED, Json(CreatedEnrolToken { token, secret: secret.reveal().to_owned() })))
@@ -161,6 +169,7 @@ pub(crate) async fn list(State(door): State<Shared>, caller: Caller) -> Result<J
 /// Revokes an enrolment token; hosts that it enrolled stay.
 #[utoipa::path(delete, path = "/v1/enrol-tokens/{id}", operation_id = "revoke_enrol_token", tag = "tokens", params(
     ("id" = String, Path, description = "`et_…`"),
+    ("Idempotency-Key" = Option<String>, Header, description = "The name of this request, the caller's own: the same again is answered, not done"),
 ), responses(
     (status = 204, description = "Revoked"),
     (status = 404, description = "There is no such token", body = Problem, content_type = "application/problem+json"),
@@ -171,11 +180,13 @@ pub(crate) async fn revoke(
     State(door): State<Shared>,
     caller: Caller,
     Path(id): Path<String>,
+    Key(key): Key,
 ) -> Result<StatusCode, Refusal> {
     caller.may(Act::Operate)?;
     let id: EnrolTokenId = id.parse().map_err(bad_id)?;
     let tokens = door.store.list_enrol_tokens().await?;
     let seen = tokens.iter().find(|token| token.scope.token == id && caller.sees(&token.scope.namespace));
     seen.ok_or_else(|| Refusal::not_found(format!("enrolment token {id}")))?;
-    revoked(&door, door.store.revoke_enrol_token(caller.actor(), id).await?)
+    let key = key.map(|key| key.of(&caller));
+    revoked(&door, door.store.revoke_enrol_token_once(caller.actor(), id, key).await?)
 }
