@@ -36,6 +36,7 @@ impl KeptArguments {
             gateways: self.keep_gateways.0,
             resolvers: self.resolvers.0,
             failsafe_ports: self.failsafe_ports.0,
+            is_unguarded: is_unguarded(),
             uplinks: self.uplinks.0,
         }
     }
@@ -65,6 +66,17 @@ fn uplinks(text: &str) -> Result<List<String>, String> {
         return Ok(List(default_route_interfaces().unwrap_or_default().into_iter().collect()));
     }
     Ok(List(words(text).map(str::to_owned).collect()))
+}
+
+/// Whether a test leaves gateways to the policy.
+#[cfg(feature = "test-hooks")]
+fn is_unguarded() -> bool {
+    std::env::var_os("HOLDFAST_AGENT_TEST_UNGUARDED").is_some()
+}
+
+#[cfg(not(feature = "test-hooks"))]
+const fn is_unguarded() -> bool {
+    false
 }
 
 #[cfg(test)]

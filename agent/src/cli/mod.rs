@@ -75,6 +75,10 @@ enum Command {
         #[arg(long, env = "HOLDFAST_AGENT_VERIFY_INTERVAL_MS", default_value = "30000", value_name = "MS",
             value_parser = clap::value_parser!(u64).range(100..=3_600_000))]
         verify_interval_ms: u64,
+        /// How long a policy has to prove that it leads to a gateway before it is taken back, if it drops what is a gateway's, in milliseconds
+        #[arg(long, env = "HOLDFAST_AGENT_CONFIRM_WINDOW_MS", default_value = "20000", value_name = "MS",
+            value_parser = clap::value_parser!(u64).range(500..=600_000))]
+        confirm_window_ms: u64,
         #[command(flatten)]
         kept: KeptArguments,
     },
@@ -233,11 +237,13 @@ pub fn main() -> ExitCode {
 
 fn execute(Arguments { state, command }: Arguments) -> Result<(), Error> {
     match command {
-        Command::Run { standalone, table_owner, verify_interval_ms, kept } => {
+        Command::Run { standalone, table_owner, verify_interval_ms, confirm_window_ms, kept } => {
             start_log()?;
             let source = standalone.map_or(Source::Gateways, Source::File);
             let verify_interval = Duration::from_millis(verify_interval_ms);
-            let config = Config { state_folder: state, source, kept: kept.into_kept(), table_owner, verify_interval };
+            let confirm_window = Duration::from_millis(confirm_window_ms);
+            let kept = kept.into_kept();
+            let config = Config { state_folder: state, source, kept, table_owner, verify_interval, confirm_window };
             Ok(runtime()?.block_on(service::run(config))?)
         }
         Command::Enrol { token_file, gateway, ca_pin, name, anew } => {

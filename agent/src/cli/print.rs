@@ -132,6 +132,9 @@ pub(super) fn status(status: &Status) -> io::Result<()> {
         line("override", format!("{} of this host is in force; {kept} is kept", local.digest.short()))?;
     }
     line("kernel", if policy.proven { "read back, as planned".to_owned() } else { "not proven".to_owned() })?;
+    if policy.on_trial {
+        line("trial", "no gateway was reached since it is in force".to_owned())?;
+    }
     if let Some(fault) = &policy.fault {
         line("fault", fault.clone())?;
     }

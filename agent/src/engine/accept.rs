@@ -28,6 +28,11 @@ impl Refusal {
         Self { at: ConditionType::SnapshotAccepted, status: Holds::False, reason, detail: detail.into() }
     }
 
+    /// It was tried once, and taken back.
+    pub(super) fn cut_off() -> Self {
+        Self::unacceptable(Reason::SelfIsolation, "it cut this host off from its gateways once, and is not tried again")
+    }
+
     /// Accepted, and then something beside the kernel failed.
     pub(super) fn accepted(reason: Reason, cause: &dyn Error) -> Self {
         Self { at: ConditionType::Applied, status: Holds::False, reason, detail: chain(cause) }

@@ -10,15 +10,19 @@
 
 mod accept;
 mod ports;
+mod trial;
 mod update;
 
 use holdfast_model::condition::Reason;
 use holdfast_model::desired::Stamp;
+use holdfast_model::digest::Digest;
 use holdfast_model::policy::Body;
 use holdfast_model::statement::Authority;
 use holdfast_runtime::fail_point;
 
 pub use ports::{Attempt, Cause, Depth, Kernel, Record, RecordContent, Store};
+pub use trial::Trial;
+pub(crate) use trial::shun;
 pub use update::{Content, Outcome, Update};
 
 use crate::plan::{Deviation, Kept, ObservedRule, Ruleset, layout};
@@ -102,6 +106,14 @@ pub struct Engine<K, S> {
     held: Option<Held>,
     /// What is enforced in place of what is held.
     local: Option<Local>,
+    /// Whether policies have to prove that they lead to a gateway.
+    has_trials: bool,
+    /// What to go back to while something is on trial.
+    fallback: Option<Option<Held>>,
+    /// Contents that are not tried any more.
+    shunned: Vec<Digest>,
+    /// Nothing is to be enforced, since what was enforced was taken back: the open table is ours to keep.
+    owes_open: bool,
     /// Set while the kernel is not known to hold what it should.
     unproven: bool,
     drifts: u64,
@@ -110,7 +122,19 @@ pub struct Engine<K, S> {
 impl<K: Kernel, S: Store> Engine<K, S> {
     /// A machine that holds nothing yet.
     pub fn new(kernel: K, store: S, kept: Kept) -> Self {
-        Self { kernel, store, kept, held: None, local: None, unproven: true, drifts: 0 }
+        Self {
+            kernel,
+            store,
+            kept,
+            held: None,
+            local: None,
+            has_trials: false,
+            fallback: None,
+            shunned: Vec::new(),
+            owes_open: false,
+            unproven: true,
+            drifts: 0,
+        }
     }
 
     /// The same, with a policy of this host's own from the start on: nothing else is in force for a moment.
@@ -155,6 +179,7 @@ impl<K: Kernel, S: Store> Engine<K, S> {
     /// # Errors
     /// The kernel's or the disk's reason if the last good state could not be proven; what the kernel held stays.
     pub fn start(&mut self, loaded: Loaded) -> Result<Started, Cause> {
+        self.load_trial();
         if self.local.is_some() {
             return self.start_with_local(loaded);
         }
@@ -167,8 +192,8 @@ impl<K: Kernel, S: Store> Engine<K, S> {
                 if let Some(entry) = candidate {
                     let held = self.lay_out(entry);
                     if self.kernel.check(&held.ruleset)?.is_none() {
-                        self.store.settle_good(&held.entry)?;
-                        self.hold(held);
+                        self.settle_in_force(&held)?;
+                        self.hold_in_force(held);
                         return Ok(Started::Completed);
                     }
                     self.store.settle_failed()?;
@@ -262,7 +287,7 @@ impl<K: Kernel, S: Store> Engine<K, S> {
         }
         match self.try_apply(update) {
             Ok(held) => {
-                self.hold(held);
+                self.hold_in_force(held);
                 self.outcome(update, None)
             }
             Err(refusal) => self.outcome(update, Some(refusal)),
@@ -270,6 +295,9 @@ impl<K: Kernel, S: Store> Engine<K, S> {
     }
 
     fn try_apply(&mut self, update: &Update) -> Result<Held, Refusal> {
+        if self.is_shunned(update.stamp.digest) {
+            return Err(Refusal::cut_off());
+        }
         let body = accept::accept(self.held.as_ref().map(|held| &held.entry), update)?;
         let held = self.lay_out(Entry { origin: update.origin, stamp: update.stamp, body });
         let record = Record { origin: update.origin, stamp: update.stamp, content: accept::record(update) };
@@ -285,7 +313,7 @@ impl<K: Kernel, S: Store> Engine<K, S> {
         let failed = match self.kernel.apply(base, &held.ruleset, depth) {
             Attempt::Holds => {
                 fail_point("an update", "read back, before it is good on disk");
-                match self.store.settle_good(&held.entry) {
+                match self.settle_in_force(&held) {
                     Ok(()) => {
                         fail_point("an update", "good on disk, before it is told");
                         return Ok(held);
@@ -315,6 +343,9 @@ impl<K: Kernel, S: Store> Engine<K, S> {
 
     /// Checks an update and makes it durable, for the day on which the local policy goes; the kernel is not touched.
     fn try_retain(&mut self, update: &Update) -> Result<Held, Refusal> {
+        if self.is_shunned(update.stamp.digest) {
+            return Err(Refusal::cut_off());
+        }
         let body = accept::accept(self.held.as_ref().map(|held| &held.entry), update)?;
         let held = self.lay_out(Entry { origin: update.origin, stamp: update.stamp, body });
         let record = Record { origin: update.origin, stamp: update.stamp, content: accept::record(update) };
@@ -360,7 +391,15 @@ impl<K: Kernel, S: Store> Engine<K, S> {
     /// # Errors
     /// The kernel's reason if it could not be read.
     pub fn find_drift(&mut self) -> Result<Option<Deviation>, Cause> {
-        let Some((_, ruleset)) = in_force(self.local.as_ref(), self.held.as_ref()) else { return Ok(None) };
+        let open;
+        let ruleset = match in_force(self.local.as_ref(), self.held.as_ref()) {
+            Some((_, ruleset)) => ruleset,
+            None if self.owes_open => {
+                open = self.open_table();
+                &open
+            }
+            None => return Ok(None),
+        };
         let deviation = self.kernel.check(ruleset)?;
         self.unproven = deviation.is_some();
         self.drifts += u64::from(deviation.is_some());
@@ -465,11 +504,6 @@ impl<K: Kernel, S: Store> Engine<K, S> {
     fn lay_out_local(&self, body: Body) -> Local {
         let ruleset = layout(&body, &self.kept);
         Local { body, ruleset }
-    }
-
-    fn hold(&mut self, held: Held) {
-        self.held = Some(held);
-        self.unproven = false;
     }
 }
 

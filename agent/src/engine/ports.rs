@@ -1,8 +1,9 @@
 //! What the engine needs of a kernel and of a disk.
 
 use holdfast_model::desired::Stamp;
+use holdfast_model::digest::Digest;
 
-use super::{Entry, Origin};
+use super::{Entry, Origin, Trial};
 use crate::plan::{Deviation, Difference, ObservedRule, Ruleset};
 
 /// Why a kernel or a disk did not do something; ends in a log line or in a condition's text.
@@ -101,6 +102,27 @@ pub trait Store {
     /// # Errors
     /// The reason if that is not durable.
     fn settle_good(&mut self, entry: &Entry) -> Result<(), Cause>;
+
+    /// Marks the candidate in force and on trial: what was confirmed last stays to be gone back to.
+    ///
+    /// # Errors
+    /// The reason if that is not durable.
+    fn settle_trial(&mut self) -> Result<(), Cause>;
+
+    /// What is on trial stays; `entry` is what it is.
+    ///
+    /// # Errors
+    /// The reason if that is not durable.
+    fn settle_confirmed(&mut self, entry: &Entry) -> Result<(), Cause>;
+
+    /// What is on trial, of this content, is gone back from and not tried any more.
+    ///
+    /// # Errors
+    /// The reason if that is not durable.
+    fn settle_taken_back(&mut self, digest: Digest) -> Result<(), Cause>;
+
+    /// What was on trial when the disk was read, and what is not tried any more.
+    fn trial(&self) -> Trial;
 
     /// Marks the candidate failed.
     ///

@@ -294,6 +294,86 @@ fn what_is_kept_open_changes_without_a_version_and_not_at_all_if_the_kernel_refu
     assert_eq!(engine.held().map(|held| held.entry.stamp.version.raw()), Some(1));
 }
 
+#[test]
+fn a_policy_on_trial_is_confirmed_with_all_before_it_and_only_what_changes_what_is_enforced_is_tried() {
+    let world = World::new();
+    let mut engine = world.engine().with_trials();
+    engine.apply(&whole(1, &isolated(true)));
+    assert_eq!(engine.on_trial().map(|stamp| stamp.version.raw()), Some(1));
+    engine.apply(&whole(2, &isolated(false)));
+    engine.confirm().expect("confirmed");
+    assert_eq!(engine.on_trial(), None);
+    let same = Update { content: Content::Same, ..whole(3, &isolated(false)) };
+    engine.apply(&same);
+    assert_eq!(engine.on_trial(), None, "only the version rises");
+    engine.confirm().expect("nothing to confirm");
+    assert_eq!(engine.take_back().expect("nothing to take back"), None);
+    let settled: Vec<String> = world.steps().into_iter().filter(|step| !step.contains("app")).collect();
+    assert_eq!(settled, ["trial", "trial", "confirmed 2", "good 3"]);
+}
+
+#[test]
+fn what_is_taken_back_brings_what_was_confirmed_last_and_is_never_tried_again() {
+    let world = World::new();
+    let mut engine = world.engine().with_trials();
+    engine.apply(&whole(1, &isolated(false)));
+    engine.confirm().expect("confirmed");
+    engine.apply(&whole(2, &isolated(true)));
+    // A version more of the same, before anybody knows: it is of the same trial.
+    engine.apply(&Update { content: Content::Same, ..whole(3, &isolated(true)) });
+    let taken = engine.take_back().expect("taken back");
+    assert_eq!(taken.map(|stamp| stamp.version.raw()), Some(3));
+    assert_eq!(world.kernel_holds(), Some(layout(&isolated(false), &Kept::default())));
+    assert_eq!(engine.held().map(|held| held.entry.stamp.version.raw()), Some(1));
+    assert_eq!((engine.on_trial(), engine.is_proven()), (None, true));
+    for again in [whole(3, &isolated(true)), whole(9, &isolated(true))] {
+        let outcome = engine.apply(&again);
+        assert_eq!((outcome.kind, outcome.reason()), (OutcomeKind::Failed, Reason::SelfIsolation));
+        assert_eq!(outcome.applied.map(|stamp| stamp.version.raw()), Some(1));
+    }
+    assert_eq!(world.kernel_holds(), Some(layout(&isolated(false), &Kept::default())), "it was not tried");
+    assert_eq!(engine.apply(&whole(10, &Body::default())).kind, OutcomeKind::Applied, "another content is");
+}
+
+#[test]
+fn the_first_policy_of_all_is_taken_back_to_the_open_table_which_is_kept() {
+    let world = World::new();
+    let mut engine = world.engine().with_trials();
+    engine.apply(&whole(1, &isolated(true)));
+    assert!(engine.take_back().expect("taken back").is_some());
+    let open = layout(&Body::default(), &Kept::default());
+    assert_eq!((world.kernel_holds(), engine.held().is_none()), (Some(open.clone()), true));
+    world.0.borrow_mut().kernel = None;
+    assert!(engine.find_drift().expect("reads").is_some());
+    engine.repair().expect("repairs");
+    assert_eq!(world.kernel_holds(), Some(open));
+}
+
+#[test]
+fn a_trial_goes_on_after_a_restart_and_what_was_shunned_stays_so() {
+    let world = World::new();
+    let (before, tried) = (entry(1, &isolated(false)), entry(2, &isolated(true)));
+    let shunned = vec![Body::default().digest()];
+    world.0.borrow_mut().trial = Trial { fallback: Some(Some(before)), shunned };
+    let mut engine = Engine::new(FakeKernel(world.clone()), FakeStore(world.clone()), Kept::default()).with_trials();
+    engine.start(Loaded::Found { good: Some(tried), candidate: None }).expect("starts");
+    assert_eq!(engine.on_trial().map(|stamp| stamp.version.raw()), Some(2));
+    assert_eq!(engine.apply(&whole(3, &Body::default())).reason(), Reason::SelfIsolation);
+    engine.take_back().expect("taken back");
+    assert_eq!(world.kernel_holds(), Some(layout(&isolated(false), &Kept::default())));
+}
+
+#[test]
+fn a_disk_that_does_not_remember_leaves_a_trial_as_it_is() {
+    let world = World::new();
+    let mut engine = world.engine().with_trials();
+    engine.apply(&whole(1, &isolated(true)));
+    world.0.borrow_mut().good_fails = true;
+    assert!(engine.confirm().is_err() && engine.take_back().is_err());
+    assert!(engine.on_trial().is_some());
+    assert_eq!(world.kernel_holds(), Some(layout(&isolated(true), &Kept::default())));
+}
+
 #[derive(Clone, Copy)]
 enum Script {
     Refuse,
@@ -308,6 +388,7 @@ struct State {
     steps: Vec<String>,
     append_fails: bool,
     good_fails: bool,
+    trial: Trial,
 }
 
 #[derive(Clone, Default)]
@@ -407,6 +488,22 @@ impl Store for FakeStore {
 
     fn settle_good(&mut self, entry: &Entry) -> Result<(), Cause> {
         self.step(format!("good {}", entry.stamp.version), |state| state.good_fails)
+    }
+
+    fn settle_trial(&mut self) -> Result<(), Cause> {
+        self.step("trial".to_owned(), |state| state.good_fails)
+    }
+
+    fn settle_confirmed(&mut self, entry: &Entry) -> Result<(), Cause> {
+        self.step(format!("confirmed {}", entry.stamp.version), |state| state.good_fails)
+    }
+
+    fn settle_taken_back(&mut self, digest: Digest) -> Result<(), Cause> {
+        self.step(format!("taken back {}", digest.short()), |state| state.good_fails)
+    }
+
+    fn trial(&self) -> Trial {
+        self.0.0.borrow().trial.clone()
     }
 
     fn settle_failed(&mut self) -> Result<(), Cause> {

@@ -1,28 +1,50 @@
-//! From the lines of a ledger to the last good policy and the candidate.
+//! From the lines of a ledger to the last good policy, the candidate, and what is on trial.
 //!
 //! - Every content is held against the digest that its record names; changes apply to the last good one and to nothing else.
+//! - A trial begins with the first policy that was not confirmed: however many follow, what was confirmed last is what is gone back to.
 
 use holdfast_model::artifact;
+use holdfast_model::digest::Digest;
 use holdfast_model::policy::Body;
 use holdfast_model::policy::delta::{self, Delta};
 use holdfast_wire::decode_changes;
 
 use super::record::Line;
-use crate::engine::{Entry, Record, RecordContent};
+use crate::engine::{Entry, Record, RecordContent, Trial, shun};
+
+/// What the lines of a ledger lead to.
+#[derive(Default)]
+pub(super) struct Folded {
+    pub(super) good: Option<Entry>,
+    pub(super) candidate: Option<Entry>,
+    pub(super) trial: Trial,
+}
 
 /// What the lines lead to; `None` if they do not fit together.
-pub(super) fn fold(lines: Vec<Line>) -> Option<(Option<Entry>, Option<Entry>)> {
-    let (mut good, mut candidate): (Option<Entry>, Option<Entry>) = (None, None);
+pub(super) fn fold(lines: Vec<Line>) -> Option<Folded> {
+    let mut all = Folded::default();
     for line in lines {
         match line {
-            Line::Candidate(record) => candidate = Some(entry(good.as_ref(), record)?),
-            Line::Good => good = Some(candidate.take()?),
-            Line::Failed => {
-                candidate.take()?;
+            Line::Candidate(record) => all.candidate = Some(entry(all.good.as_ref(), record)?),
+            Line::Good => {
+                all.good = Some(all.candidate.take()?);
+                all.trial.fallback = None;
             }
+            Line::Trial => {
+                let before = all.good.replace(all.candidate.take()?);
+                all.trial.fallback.get_or_insert(before);
+            }
+            Line::Failed => drop(all.candidate.take()?),
+            Line::Confirmed => drop(all.trial.fallback.take()?),
+            Line::TakenBack => {
+                let digest: Digest = all.good.as_ref()?.stamp.digest;
+                all.good = all.trial.fallback.take()?;
+                shun(&mut all.trial.shunned, digest);
+            }
+            Line::Shunned(digest) => shun(&mut all.trial.shunned, digest),
         }
     }
-    Some((good, candidate))
+    Some(all)
 }
 
 fn entry(good: Option<&Entry>, record: Record) -> Option<Entry> {

@@ -15,10 +15,12 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use holdfast_model::artifact;
+use holdfast_model::digest::Digest;
 use holdfast_model::ids::HostId;
 use holdfast_runtime::fail_point;
 
-use crate::engine::{Cause, Entry, Loaded, Record, RecordContent, Store};
+use crate::engine::{Cause, Entry, Loaded, Record, RecordContent, Store, Trial, shun};
+use fold::Folded;
 use record::{Checksum, HEADER_BYTES, Line};
 
 pub use record::Fault;
@@ -70,6 +72,8 @@ pub struct Ledger {
     host: Option<HostId>,
     open: Option<Open>,
     candidate: bool,
+    /// What was on trial when the file was opened, and what is not tried any more.
+    trial: Trial,
 }
 
 impl Ledger {
@@ -83,7 +87,8 @@ impl Ledger {
         is_genuine: &dyn Fn(&Entry) -> bool,
     ) -> Result<(Self, Loaded, Option<Fault>), Error> {
         ensure_folder(folder)?;
-        let mut ledger = Self { folder: folder.to_owned(), host, open: None, candidate: false };
+        let mut ledger =
+            Self { folder: folder.to_owned(), host, open: None, candidate: false, trial: Trial::default() };
         let path = ledger.file();
         let bytes = match read_all(&path) {
             Ok(bytes) => bytes,
@@ -91,13 +96,15 @@ impl Ledger {
             Err(source) => return Err(Error::Io { doing: "read", path, source }),
         };
         let loaded = record::read(&bytes, host).and_then(|(lines, len, sum)| {
-            let (good, candidate) = fold::fold(lines).ok_or(Fault::Nonsense(len))?;
-            let genuine = good.iter().chain(&candidate).all(is_genuine);
-            if genuine { Ok(((good, candidate), len, sum)) } else { Err(Fault::Forged) }
+            let folded = fold::fold(lines).ok_or(Fault::Nonsense(len))?;
+            let fallback = folded.trial.fallback.iter().flatten();
+            let genuine = folded.good.iter().chain(&folded.candidate).chain(fallback).all(is_genuine);
+            if genuine { Ok((folded, len, sum)) } else { Err(Fault::Forged) }
         });
         match loaded {
-            Ok(((good, candidate), len, sum)) => {
+            Ok((Folded { good, candidate, trial }, len, sum)) => {
                 ledger.candidate = candidate.is_some();
+                ledger.trial = trial;
                 ledger.continue_file(&path, len as u64, sum, bytes.len() > len)?;
                 Ok((ledger, Loaded::Found { good, candidate }, None))
             }
@@ -176,6 +183,21 @@ impl Ledger {
         self.open.as_ref().is_some_and(due)
     }
 
+    /// Begins the log anew with what is good, once it is long; nothing is on trial then.
+    fn make_small(&mut self, entry: &Entry) {
+        if !self.is_large() {
+            return;
+        }
+        let content = RecordContent::Whole(artifact::encode(&entry.body));
+        let record = Record { origin: entry.origin, stamp: entry.stamp, content };
+        let mut lines: Vec<Line> = self.trial.shunned.iter().map(|digest| Line::Shunned(*digest)).collect();
+        lines.extend([Line::Candidate(record), Line::Good]);
+        if let Err(error) = self.begin(&lines) {
+            // The long file is whole and good; the next change tries again.
+            tracing::warn!(error = &error as &dyn std::error::Error, "ledger could not be made small");
+        }
+    }
+
     fn settle(&mut self, line: &Line) -> Result<(), Error> {
         if !self.candidate {
             return Err(Error::NoCandidate);
@@ -199,15 +221,31 @@ impl Store for Ledger {
 
     fn settle_good(&mut self, entry: &Entry) -> Result<(), Cause> {
         self.settle(&Line::Good)?;
-        if self.is_large() {
-            let content = RecordContent::Whole(artifact::encode(&entry.body));
-            let record = Record { origin: entry.origin, stamp: entry.stamp, content };
-            if let Err(error) = self.begin(&[Line::Candidate(record), Line::Good]) {
-                // The long file is whole and good; the next change tries again.
-                tracing::warn!(error = &error as &dyn std::error::Error, "ledger could not be made small");
-            }
-        }
+        self.make_small(entry);
         Ok(())
+    }
+
+    fn settle_trial(&mut self) -> Result<(), Cause> {
+        Ok(self.settle(&Line::Trial)?)
+    }
+
+    fn settle_confirmed(&mut self, entry: &Entry) -> Result<(), Cause> {
+        self.write(&Line::Confirmed)?;
+        self.make_small(entry);
+        Ok(())
+    }
+
+    fn settle_taken_back(&mut self, digest: Digest) -> Result<(), Cause> {
+        if self.candidate {
+            self.settle(&Line::Failed)?;
+        }
+        self.write(&Line::TakenBack)?;
+        shun(&mut self.trial.shunned, digest);
+        Ok(())
+    }
+
+    fn trial(&self) -> Trial {
+        self.trial.clone()
     }
 
     fn settle_failed(&mut self) -> Result<(), Cause> {

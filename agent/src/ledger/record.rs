@@ -61,6 +61,14 @@ pub(super) enum Line {
     Good,
     /// The candidate before is not.
     Failed,
+    /// The candidate before is in force, on trial: what was confirmed last stays good to go back to.
+    Trial,
+    /// What is on trial leads to a gateway: it stays.
+    Confirmed,
+    /// What is on trial cut the host off: what was confirmed last is good again, and this content is not tried any more.
+    TakenBack,
+    /// A content that is not tried any more.
+    Shunned(Digest),
 }
 
 impl Line {
@@ -69,6 +77,10 @@ impl Line {
             Self::Candidate(_) => 1,
             Self::Good => 2,
             Self::Failed => 3,
+            Self::Trial => 4,
+            Self::Confirmed => 5,
+            Self::TakenBack => 6,
+            Self::Shunned(_) => 7,
         }
     }
 }
@@ -109,7 +121,8 @@ pub(super) fn header(host: Option<HostId>) -> (Vec<u8>, Checksum) {
 pub(super) fn put(out: &mut Vec<u8>, before: &Checksum, line: &Line) -> Result<Checksum, postcard::Error> {
     let payload = match line {
         Line::Candidate(record) => postcard::to_stdvec(&stored(record))?,
-        Line::Good | Line::Failed => Vec::new(),
+        Line::Shunned(digest) => digest.as_bytes().to_vec(),
+        Line::Good | Line::Failed | Line::Trial | Line::Confirmed | Line::TakenBack => Vec::new(),
     };
     let mut head = vec![line.kind()];
     // Bodies are capped at 32 MiB long before they come here.
@@ -187,6 +200,10 @@ fn read_line(bytes: &[u8], at: usize, before: &Checksum) -> Result<Option<(Line,
         (1, payload) => Line::Candidate(record(payload).ok_or(Fault::Nonsense(at))?),
         (2, []) => Line::Good,
         (3, []) => Line::Failed,
+        (4, []) => Line::Trial,
+        (5, []) => Line::Confirmed,
+        (6, []) => Line::TakenBack,
+        (7, digest) => Line::Shunned(Digest::from_bytes(digest.try_into().map_err(|_| Fault::Nonsense(at))?)),
         _ => return Err(Fault::Nonsense(at)),
     };
     Ok(Some((line, end, expected)))

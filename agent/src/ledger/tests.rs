@@ -225,3 +225,35 @@ fn entry_of(version: u32, peers: u32) -> Entry {
     let origin = Some(Origin { authority, signature: std::array::from_fn(|at| u8::try_from(at).unwrap_or(0)) });
     Entry { origin, stamp: Stamp { version, digest: body.digest() }, body }
 }
+
+#[test]
+fn a_trial_what_is_gone_back_to_and_what_is_shunned_come_back_after_a_restart_and_over_a_log_made_small() {
+    let (folder, history) = (tempdir().expect("a folder"), history(4));
+    write(&folder, &history[..1]);
+    let (mut ledger, ..) = open(&folder);
+    let trial = |ledger: &Ledger| ledger.trial();
+    assert_eq!(trial(&ledger), Trial::default());
+    for step in [1, 2] {
+        ledger.append(&record(Some(&history[step - 1]), &history[step])).expect("appended");
+        ledger.settle_trial().expect("settled");
+    }
+    drop(ledger);
+    let (mut ledger, loaded, _) = open(&folder);
+    assert_eq!(loaded, Loaded::Found { good: Some(history[2].clone()), candidate: None });
+    assert_eq!(trial(&ledger).fallback, Some(Some(history[0].clone())), "the first that was not confirmed began it");
+    ledger.settle_taken_back(history[2].stamp.digest).expect("taken back");
+    drop(ledger);
+    let (mut ledger, loaded, _) = open(&folder);
+    assert_eq!(loaded, Loaded::Found { good: Some(history[0].clone()), candidate: None });
+    let shunned = vec![history[2].stamp.digest];
+    assert_eq!(trial(&ledger), Trial { fallback: None, shunned: shunned.clone() });
+    ledger.append(&record(None, &history[3])).expect("appended");
+    ledger.settle_trial().expect("settled");
+    ledger.settle_confirmed(&history[3]).expect("confirmed");
+    ledger.open.as_mut().expect("open").len = u64::MAX;
+    ledger.make_small(&history[3]);
+    drop(ledger);
+    let (ledger, loaded, _) = open(&folder);
+    assert_eq!(loaded, Loaded::Found { good: Some(history[3].clone()), candidate: None });
+    assert_eq!(trial(&ledger), Trial { fallback: None, shunned });
+}

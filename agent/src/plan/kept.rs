@@ -22,6 +22,8 @@ pub struct Kept {
     pub resolvers: Vec<IpAddr>,
     /// TCP ports that anybody may reach on this host.
     pub failsafe_ports: Vec<PortRange>,
+    /// Leaves gateways to the policy: for a test of what happens then, and never on a host.
+    pub is_unguarded: bool,
     /// Interfaces that lead out of the host; what is forwarded between them and the inside obeys the policy.
     pub uplinks: Vec<String>,
 }

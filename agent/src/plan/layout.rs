@@ -26,6 +26,8 @@ pub const CHAIN_NAMES: [&str; 10] =
     ["base", "in_reply", "in", "out_reply", "out", "fwd_in_reply", "fwd_in", "fwd_out_reply", "fwd_out", "forward"];
 
 const GATEWAYS: (&str, &str, &str) = ("gw4", "gw6", "gw_ports");
+/// The rules that count what an isolated direction drops though it is a gateway's.
+pub(crate) const GATEWAY_CUT: (&str, &str) = ("gateway-cut-v4", "gateway-cut-v6");
 const RESOLVERS: (&str, &str) = ("dns4", "dns6");
 const FAILSAFE: &str = "failsafe";
 const DNS_PORT: u16 = 53;
@@ -108,17 +110,17 @@ fn enforcement(body: &Body, kept: &Kept, sets: &mut Sets) -> Vec<Chain> {
     let view = |direction, mirrored, forwarded| View { direction, mirrored, forwarded };
     let mut chains = vec![
         base_chain(),
-        side_chain("in_reply", view(Direction::Egress, true, false), body, sets),
-        side_chain("in", view(Direction::Ingress, false, false), body, sets),
-        side_chain("out_reply", view(Direction::Ingress, true, false), body, sets),
-        side_chain("out", view(Direction::Egress, false, false), body, sets),
+        side_chain("in_reply", view(Direction::Egress, true, false), body, kept, sets),
+        side_chain("in", view(Direction::Ingress, false, false), body, kept, sets),
+        side_chain("out_reply", view(Direction::Ingress, true, false), body, kept, sets),
+        side_chain("out", view(Direction::Egress, false, false), body, kept, sets),
     ];
     if !kept.uplinks.is_empty() {
         chains.extend([
-            side_chain("fwd_in_reply", view(Direction::Ingress, true, true), body, sets),
-            side_chain("fwd_in", view(Direction::Ingress, false, true), body, sets),
-            side_chain("fwd_out_reply", view(Direction::Egress, true, true), body, sets),
-            side_chain("fwd_out", view(Direction::Egress, false, true), body, sets),
+            side_chain("fwd_in_reply", view(Direction::Ingress, true, true), body, kept, sets),
+            side_chain("fwd_in", view(Direction::Ingress, false, true), body, kept, sets),
+            side_chain("fwd_out_reply", view(Direction::Egress, true, true), body, kept, sets),
+            side_chain("fwd_out", view(Direction::Egress, false, true), body, kept, sets),
         ]);
     }
     chains.push(forward_chain(kept));
@@ -143,15 +145,20 @@ fn base_chain() -> Chain {
 }
 
 /// The chain of one view: what is kept open there, the rules, the end.
-fn side_chain(name: &'static str, view: View, body: &Body, sets: &mut Sets) -> Chain {
+fn side_chain(name: &'static str, view: View, body: &Body, kept: &Kept, sets: &mut Sets) -> Chain {
     let chain = body.chain(view.direction);
-    let mut rules = if view.forwarded { vec![rule("entered", vec![], Effect::Count)] } else { kept_rules(view) };
+    let mut rules = if view.forwarded { vec![rule("entered", vec![], Effect::Count)] } else { kept_rules(view, kept) };
     for policy_rule in &chain.rules {
         rules.extend(kernel_rules(policy_rule, view, body.mode, sets));
     }
     if !view.mirrored {
         let matches = vec![Match::StateNew, Match::NoBareSyn];
         rules.push(denying("tcp-new-no-syn", matches, body.mode));
+    }
+    if chain.isolated && body.mode == Mode::Enforced && view.direction == Direction::Egress && !view.forwarded {
+        // What is dropped next though it is a gateway's: the policy cuts this host off.
+        let cut = |id, family| rule(id, gateway(view, family), Effect::Count);
+        rules.extend([cut(GATEWAY_CUT.0, Family::V4), cut(GATEWAY_CUT.1, Family::V6)]);
     }
     rules.push(if chain.isolated {
         denying("terminal", vec![], body.mode)
@@ -167,7 +174,7 @@ fn side_chain(name: &'static str, view: View, body: &Body, sets: &mut Sets) -> C
 }
 
 /// What a chain of the host's own traffic keeps open, whatever was rendered.
-fn kept_rules(view: View) -> Vec<Rule> {
+fn kept_rules(view: View, kept: &Kept) -> Vec<Rule> {
     let (direction, inbound) = (view.direction, view.peer() == End::Source);
     let mut rules = Vec::new();
     if view.mirrored {
@@ -191,10 +198,13 @@ fn kept_rules(view: View) -> Vec<Rule> {
             let to = |family, set: &str| Match::Address { family, end: view.peer(), set: set.into() };
             let port = |protocol, ports| Match::Port { protocol, end: far_port, ports };
             let dns = |protocol| port(protocol, Ports::Range(holdfast_model::policy::PortRange::single(DNS_PORT)));
-            let gateway = || port(protocol::TCP, Ports::Set(GATEWAYS.2.into()));
+            if !kept.is_unguarded {
+                rules.extend([
+                    rule("gateway-v4", gateway(view, Family::V4), accept()),
+                    rule("gateway-v6", gateway(view, Family::V6), accept()),
+                ]);
+            }
             rules.extend([
-                rule("gateway-v4", vec![to(Family::V4, GATEWAYS.0), gateway()], accept()),
-                rule("gateway-v6", vec![to(Family::V6, GATEWAYS.1), gateway()], accept()),
                 rule("dns-udp-v4", vec![to(Family::V4, RESOLVERS.0), dns(protocol::UDP)], accept()),
                 rule("dns-udp-v6", vec![to(Family::V6, RESOLVERS.1), dns(protocol::UDP)], accept()),
                 rule("dns-tcp-v4", vec![to(Family::V4, RESOLVERS.0), dns(protocol::TCP)], accept()),
@@ -203,6 +213,17 @@ fn kept_rules(view: View) -> Vec<Rule> {
         }
     }
     rules
+}
+
+/// TCP with a gateway, in a view of what the host sends.
+fn gateway(view: View, family: Family) -> Vec<Match> {
+    let set = match family {
+        Family::V4 => GATEWAYS.0,
+        Family::V6 => GATEWAYS.1,
+    };
+    let far_port = if view.mirrored { End::Source } else { End::Destination };
+    let ports = Match::Port { protocol: protocol::TCP, end: far_port, ports: Ports::Set(GATEWAYS.2.into()) };
+    vec![Match::Address { family, end: view.peer(), set: set.into() }, ports]
 }
 
 /// DHCP between this client and a server; broadcast and link-local, so connection tracking does not tie answer to question.

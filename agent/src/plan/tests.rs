@@ -410,6 +410,7 @@ fn rich(mode: Mode) -> Body {
 
 fn kept() -> Kept {
     Kept {
+        is_unguarded: false,
         gateways: vec!["192.0.2.10:7443".parse().expect("an address")],
         resolvers: vec!["2001:db8::53".parse().expect("an address")],
         failsafe_ports: vec![PortRange::single(22)],

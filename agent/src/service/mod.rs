@@ -4,6 +4,7 @@
 //! - Nothing that waits for the kernel holds up what answers; commands to the worker queue up to a cap.
 //! - Ending, by signal or crash, leaves everything enforced.
 
+mod confirm;
 mod drift;
 mod forwarding;
 mod lock;

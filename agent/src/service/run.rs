@@ -14,6 +14,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 
+use super::confirm;
 use super::forwarding::Forwarded;
 use super::lock::{Lock, LockError};
 use super::status::{LastOutcome, PolicyStatus, Status, TableStatus};
@@ -52,6 +53,8 @@ pub struct Config {
     pub table_owner: TableOwner,
     /// How often the whole table is read though nobody said that it changed.
     pub verify_interval: Duration,
+    /// How long a policy has to prove that it leads to a gateway.
+    pub confirm_window: Duration,
 }
 
 /// Why the agent does not run, or ended.
@@ -166,10 +169,12 @@ pub async fn run(config: Config) -> Result<(), Error> {
             return Err(Error::Policy(error));
         }
     }
+    let proofs = confirm::run(service.worker.clone(), service.config.confirm_window);
     let sessions = Box::pin(async move {
-        match shell {
-            None => std::future::pending().await,
-            Some(shell) => shell.run().await,
+        let Some(shell) = shell else { return std::future::pending().await };
+        tokio::select! {
+            ended = shell.run() => ended,
+            ended = proofs => match ended? {},
         }
     });
     serve(&service, &server, sessions).await
@@ -293,7 +298,8 @@ impl Service {
     }
 
     async fn status(&self, with_counters: bool) -> Result<Status, WorkerGone> {
-        let Report { seen, contended, reads, last_drift, owned, last_outcome, ledger } = self.worker.observe().await?;
+        let Report { seen, on_trial, contended, reads, last_drift, owned, last_outcome, ledger } =
+            self.worker.observe().await?;
         let source = match &self.config.source {
             Source::File(path) => format!("file {}", path.display()),
             Source::Gateways => "gateways".to_owned(),
@@ -308,6 +314,7 @@ impl Service {
                 local: seen.local,
                 mode: seen.mode,
                 proven: seen.proven,
+                on_trial,
                 last_outcome,
                 reads,
                 drifts: seen.drifts,

@@ -46,6 +46,9 @@ pub struct PolicyStatus {
     pub mode: Mode,
     /// Whether the kernel was read back and holds exactly it.
     pub proven: bool,
+    /// Whether it has still to prove that it leads to a gateway.
+    #[serde(default)]
+    pub on_trial: bool,
     /// How the last update ended.
     pub last_outcome: Option<LastOutcome>,
     /// How often the whole table was read though nobody had an update for it.

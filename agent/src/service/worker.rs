@@ -3,6 +3,7 @@
 //! - Commands are worked off one by one; each is answered, also when the asker has gone.
 //! - What the kernel was found to hold instead of the policy is told and repaired here, on a notice, before an update and on the slow tick.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
@@ -79,12 +80,24 @@ pub(super) enum Command {
     Held(oneshot::Sender<Option<(Option<Authority>, Stamp)>>),
     Noticed,
     Verify,
+    Gateways(oneshot::Sender<Vec<SocketAddr>>),
+    GatewayDrops(oneshot::Sender<u64>),
+    Confirm(OnTrial, oneshot::Sender<bool>),
+    TakeBack(OnTrial, oneshot::Sender<bool>),
     Down(oneshot::Sender<Result<bool, String>>),
+}
+
+/// A policy on trial; one that follows it is another, also with the same content.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct OnTrial {
+    stamp: Stamp,
+    nth: u64,
 }
 
 /// What the worker knows.
 pub(super) struct Report {
     pub(super) seen: Seen,
+    pub(super) on_trial: bool,
     pub(super) contended: bool,
     pub(super) reads: u64,
     pub(super) last_drift: Option<LastDrift>,
@@ -99,6 +112,8 @@ pub struct Worker {
     commands: mpsc::Sender<Command>,
     last_writer: LastWriter,
     drift: watch::Receiver<DriftLog>,
+    trials: watch::Receiver<Option<OnTrial>>,
+    taken_back: watch::Receiver<u64>,
 }
 
 impl Worker {
@@ -110,6 +125,9 @@ impl Worker {
         let drift = Drift::new(Uuid::now_v7());
         let (told, heard) = watch::channel(drift.log().clone());
         let last_writer = LastWriter::default();
+        let (trial, trials) = watch::channel(None);
+        let (taken, taken_back) = watch::channel(0);
+        let told = Told { drift: told, trial, taken_back: taken };
         let writer = last_writer.clone();
         let run = move || match Thread::open(start, drift, told, writer) {
             Ok(thread) => {
@@ -120,7 +138,7 @@ impl Worker {
         };
         thread::Builder::new().name("netfilter".to_owned()).spawn(run).map_err(StartError::Thread)?;
         match started.recv() {
-            Ok(result) => result.map(|()| Self { commands, last_writer, drift: heard }),
+            Ok(result) => result.map(|()| Self { commands, last_writer, drift: heard, trials, taken_back }),
             Err(gone) => Err(StartError::Thread(std::io::Error::other(gone))),
         }
     }
@@ -193,10 +211,47 @@ impl Worker {
         self.commands.blocking_send(Command::Noticed).map_err(|_| WorkerGone)
     }
 
+    /// What is on trial, and each change of it.
+    pub(super) fn trials(&self) -> watch::Receiver<Option<OnTrial>> {
+        self.trials.clone()
+    }
+
+    /// Moves when a policy was taken back.
+    pub(crate) fn taken_back(&self) -> watch::Receiver<u64> {
+        self.taken_back.clone()
+    }
+
+    /// Where gateways are kept open.
+    pub(super) async fn gateways(&self) -> Result<Vec<SocketAddr>, WorkerGone> {
+        self.ask(Command::Gateways).await
+    }
+
+    /// How many packets of gateways the policy dropped.
+    pub(super) async fn gateway_drops(&self) -> Result<u64, WorkerGone> {
+        self.ask(Command::GatewayDrops).await
+    }
+
+    /// What is on trial led to a gateway; whether that ended its trial. One that something newer followed is none any more.
+    pub(super) async fn confirm(&self, trial: OnTrial) -> Result<bool, WorkerGone> {
+        self.ask(|reply| Command::Confirm(trial, reply)).await
+    }
+
+    /// What is on trial cut the host off; whether that ended its trial. One that something newer followed is none any more.
+    pub(super) async fn take_back(&self, trial: OnTrial) -> Result<bool, WorkerGone> {
+        self.ask(|reply| Command::TakeBack(trial, reply)).await
+    }
+
     /// What can be told of drift, and each change of it.
     pub(crate) fn drift(&self) -> watch::Receiver<DriftLog> {
         self.drift.clone()
     }
+}
+
+/// What others hear of the worker.
+struct Told {
+    drift: watch::Sender<DriftLog>,
+    trial: watch::Sender<Option<OnTrial>>,
+    taken_back: watch::Sender<u64>,
 }
 
 struct Thread {
@@ -206,7 +261,7 @@ struct Thread {
     ledger: LedgerState,
     fault: Option<String>,
     drift: Drift,
-    told: watch::Sender<DriftLog>,
+    told: Told,
     last_writer: LastWriter,
     last_drift: Option<(Instant, LastDrift)>,
     /// How often the whole table was read to see whether it is as it should be.
@@ -215,12 +270,7 @@ struct Thread {
 }
 
 impl Thread {
-    fn open(
-        start: Start,
-        drift: Drift,
-        told: watch::Sender<DriftLog>,
-        last_writer: LastWriter,
-    ) -> Result<Self, StartError> {
+    fn open(start: Start, drift: Drift, told: Told, last_writer: LastWriter) -> Result<Self, StartError> {
         let host = start.enrolment.as_ref().map(|enrolment| enrolment.host);
         // A file's policy has no signature; whoever writes that file may write this one.
         let is_genuine = |entry: &Entry| start.enrolment.as_ref().is_none_or(|enrolment| enrolment.is_genuine(entry));
@@ -238,6 +288,9 @@ impl Thread {
             }
         };
         let mut engine = Engine::new(kernel, ledger, start.kept).with_local(start.local);
+        if start.enrolment.is_some() {
+            engine = engine.with_trials();
+        }
         let started = engine.start(loaded);
         let version = engine.held().map(|held| held.entry.stamp.version.raw());
         let mut thread = Self {
@@ -258,6 +311,7 @@ impl Thread {
             // The slow tick tries again.
             Err(error) => thread.failed(&error, "last good policy is not in force"),
         }
+        thread.tell_trial();
         Ok(thread)
     }
 
@@ -278,6 +332,10 @@ impl Thread {
                     let _asker_gone = reply.send(held);
                 }
                 Command::Noticed => self.noticed(),
+                Command::Gateways(reply) => drop(reply.send(self.engine.kept().gateways.clone())),
+                Command::GatewayDrops(reply) => drop(reply.send(self.gateway_drops())),
+                Command::Confirm(trial, reply) => drop(reply.send(self.confirm(trial))),
+                Command::TakeBack(trial, reply) => drop(reply.send(self.take_back(trial))),
                 Command::Verify => self.verify(),
                 Command::Down(reply) => {
                     self.is_down = true;
@@ -299,6 +357,7 @@ impl Thread {
             tracing::warn!(version, digest, %reason, detail, "policy is not in force");
         }
         self.last_outcome = Some(LastOutcome::from(&outcome));
+        self.tell_trial();
         outcome
     }
 
@@ -325,6 +384,7 @@ impl Thread {
             }
             Err(error) => self.failed(error, "local policy cannot be changed"),
         }
+        self.tell_trial();
         changed.map_err(|error| error.to_string())
     }
 
@@ -380,7 +440,7 @@ impl Thread {
         let last = LastDrift { ms_ago: 0, process, pid, differed: counts, repaired: false };
         let last = &mut self.last_drift.insert((now, last)).1;
         // Told before it is repaired: who is told knows of it however long that takes.
-        self.told.send_replace(self.drift.log().clone());
+        self.told.drift.send_replace(self.drift.log().clone());
         match self.engine.repair() {
             Ok(()) => {
                 last.repaired = true;
@@ -397,7 +457,59 @@ impl Thread {
     }
 
     fn tell_drift(&self) {
-        self.told.send_replace(self.drift.log().clone());
+        self.told.drift.send_replace(self.drift.log().clone());
+    }
+
+    /// Tells what is on trial; what was told before is another one.
+    fn tell_trial(&self) {
+        let stamp = self.engine.on_trial();
+        self.told.trial.send_if_modified(|told| {
+            let is_same = told.map(|told| told.stamp) == stamp;
+            let nth = told.map_or(0, |told| told.nth) + 1;
+            if !is_same {
+                *told = stamp.map(|stamp| OnTrial { stamp, nth });
+            }
+            !is_same
+        });
+    }
+
+    fn is_on_trial(&self, trial: OnTrial) -> bool {
+        *self.told.trial.borrow() == Some(trial)
+    }
+
+    fn confirm(&mut self, trial: OnTrial) -> bool {
+        if !self.is_on_trial(trial) {
+            return false;
+        }
+        match self.engine.confirm() {
+            Ok(()) => tracing::info!(version = trial.stamp.version.raw(), "policy leads to a gateway: it is confirmed"),
+            Err(error) => tracing::warn!(%error, "that a policy is confirmed cannot be kept; it stays on trial"),
+        }
+        self.tell_trial();
+        self.engine.on_trial().is_none()
+    }
+
+    fn take_back(&mut self, trial: OnTrial) -> bool {
+        if !self.is_on_trial(trial) {
+            return false;
+        }
+        let (version, digest) = (trial.stamp.version.raw(), trial.stamp.digest.short());
+        match self.engine.take_back() {
+            Ok(_) => tracing::error!(version, digest, "policy cut this host off from its gateways and is taken back"),
+            Err(error) => self.failed(&error, "a policy that cuts this host off is not taken back yet"),
+        }
+        if self.engine.on_trial().is_none() {
+            self.told.taken_back.send_modify(|times| *times += 1);
+        }
+        self.tell_trial();
+        self.engine.on_trial().is_none()
+    }
+
+    fn gateway_drops(&mut self) -> u64 {
+        self.engine.gateway_drops().unwrap_or_else(|error| {
+            tracing::warn!(%error, "what the policy drops of gateways cannot be read");
+            0
+        })
     }
 
     fn failed(&mut self, error: &Cause, what: &'static str) {
@@ -412,6 +524,7 @@ impl Thread {
         let ms_since = |at| u64::try_from(now.saturating_duration_since(at).as_millis()).unwrap_or(u64::MAX);
         Report {
             seen,
+            on_trial: self.engine.on_trial().is_some(),
             contended: self.drift.is_contended(now),
             reads: self.reads,
             last_drift: self.last_drift.clone().map(|(at, last)| LastDrift { ms_ago: ms_since(at), ..last }),

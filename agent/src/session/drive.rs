@@ -20,6 +20,7 @@ use holdfast_wire::frame::Deframer;
 use holdfast_wire::message::Delivery;
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 use tokio_rustls::client::TlsStream;
@@ -61,7 +62,7 @@ pub(super) async fn drive(
     let mut pump = Pump { deframer, out: Vec::new(), is_flushed: true, applying: None, looking: None, closed: None };
     let mut input = vec![0; READ_BYTES];
     let mut inventory = shell.inventory.clone();
-    let mut local_changes = shell.local_changes.clone();
+    let (mut local_changes, mut taken_back) = (shell.local_changes.clone(), shell.taken_back.clone());
     let mut drift = shell.drift.clone();
     loop {
         // 1. What happened.
@@ -120,12 +121,21 @@ pub(super) async fn drive(
                 session.handle_inventory(now);
             }
             Ok(()) = drift.changed() => shell.tell_drift(session),
-            Ok(()) = local_changes.changed() => return Ok(CloseCause::Lost),
+            () = either_moves(&mut local_changes, &mut taken_back) => return Ok(CloseCause::Lost),
             () = sleep(deadline.unwrap_or(FAREWELL_TIMEOUT)), if deadline.is_some() => match pump.closed {
                 Some(cause) => return Ok(cause),
                 None => session.handle_timeout(shell.now()),
             },
         }
+    }
+}
+
+/// Waits until the host holds something else than this session was told: one that begins anew says what.
+async fn either_moves(local_changes: &mut watch::Receiver<u64>, taken_back: &mut watch::Receiver<u64>) {
+    tokio::select! {
+        Ok(()) = local_changes.changed() => {}
+        Ok(()) = taken_back.changed() => {}
+        else => std::future::pending().await,
     }
 }
 

@@ -95,6 +95,8 @@ pub struct Shell {
     handed_over: Option<SessionEpoch>,
     /// What can be told of drift.
     drift: watch::Receiver<DriftLog>,
+    /// Moves when a policy was taken back.
+    taken_back: watch::Receiver<u64>,
     /// Moves when the host's own policy comes or goes.
     local_changes: watch::Receiver<u64>,
     /// Why this host ended its last session to begin one anew.
@@ -119,6 +121,7 @@ impl Shell {
             inventory: inventory::watch(),
             enrolment,
             drift: worker.drift(),
+            taken_back: worker.taken_back(),
             worker,
             base,
             status,
@@ -193,8 +196,14 @@ impl Shell {
             let until = dialer.poll_timeout().map_or(CONNECT_TIMEOUT, |(until, _)| until.since(self.now()));
             let now = tokio::time::Instant::now();
             self.tell(|status| status.wait_until(now + until, now));
-            // At least a little, so that a clock that stands still does not spin.
-            tokio::time::sleep(until.max(Duration::from_millis(1))).await;
+            tokio::select! {
+                // At least a little, so that a clock that stands still does not spin.
+                () = tokio::time::sleep(until.max(Duration::from_millis(1))) => {}
+                // What kept this host from every gateway is gone.
+                Ok(()) = self.taken_back.changed() => {
+                    dialer.handle_ended(Ended::Session(CloseCause::Directed), self.now());
+                }
+            }
             return Ok(());
         };
         self.tell(|status| status.link = Link::Dialling { gateway: gateway.clone() });
@@ -203,6 +212,7 @@ impl Shell {
                 let mut session = self.session().await?;
                 // What changed before is what this session tells of.
                 self.local_changes.mark_unchanged();
+                self.taken_back.mark_unchanged();
                 // Why a poll had no answer is told where it is known.
                 let mut is_told = false;
                 let mut cause = drive::drive(self, dialer, &gateway, stream, &mut session).await?;
@@ -214,7 +224,9 @@ impl Shell {
                 // Gateways hear of a local policy by what they send next: at once, by a session that begins anew.
                 let is_changed = self.local_changes.has_changed().unwrap_or(false);
                 let local = is_changed.then_some("the local policy of this host came or went");
-                let own = self.own_end.take().or(local).filter(|_| cause == CloseCause::Lost);
+                let is_taken_back = self.taken_back.has_changed().unwrap_or(false);
+                let taken = is_taken_back.then_some("a policy that cut this host off was taken back");
+                let own = self.own_end.take().or(local).or(taken).filter(|_| cause == CloseCause::Lost);
                 tracing::info!(gateway, ?cause, own, "session ended");
                 self.tell(|status| {
                     if let Some(own) = own {

@@ -97,6 +97,7 @@ struct Polls {
     inventory: Option<Inventory>,
     inventory_changes: watch::Receiver<Inventory>,
     local_changes: watch::Receiver<u64>,
+    taken_back: watch::Receiver<u64>,
     applying: Option<Applying>,
     closed: Option<CloseCause>,
 }
@@ -126,6 +127,7 @@ pub(super) async fn poll(
         inventory: Some(shell.inventory.borrow().clone()),
         inventory_changes: shell.inventory.clone(),
         local_changes: shell.local_changes.clone(),
+        taken_back: shell.taken_back.clone(),
         applying: None,
         closed: None,
     };
@@ -174,6 +176,7 @@ impl Polls {
                 heard = &mut asked => return heard,
                 // Gateways hear of it by what they send next: at once, by a session that begins anew.
                 Ok(()) = self.local_changes.changed() => return Heard::Closed(CloseCause::Lost),
+                Ok(()) = self.taken_back.changed() => return Heard::Closed(CloseCause::Lost),
                 Ok(()) = self.inventory_changes.changed(), if may_be_cut => {
                     self.inventory = Some(self.inventory_changes.borrow_and_update().clone());
                     return Heard::News;

@@ -246,6 +246,7 @@ mod tests {
             local: None,
             mode: Mode::Enforced,
             proven,
+            on_trial: false,
             last_outcome: None,
             reads: 9,
             drifts: 6,

@@ -3,6 +3,8 @@
 
 mod apply;
 mod beside;
+#[cfg(feature = "test-hooks")]
+mod confirm;
 mod cut;
 mod drift;
 mod edit;

@@ -92,6 +92,7 @@ pub(crate) fn rich(mode: Mode) -> Body {
 /// Something of everything that the agent keeps open.
 pub(crate) fn kept() -> Kept {
     Kept {
+        is_unguarded: false,
         gateways: vec![
             "192.0.2.10:7443".parse().expect("an address"),
             "[2001:db8::10]:7443".parse().expect("an address"),

@@ -17,6 +17,7 @@ use holdfast_model::policy::{Body, delta};
 use holdfast_model::statement::{Authority, Outcome, OutcomeKind, desired_bytes, outcome_bytes};
 use holdfast_session::gateway::Config;
 use holdfast_wire::code::RefusalCode;
+use holdfast_wire::echo::{ECHO_BYTES, MAGIC};
 use holdfast_wire::enrol::{ENROL_PATH, EnrolRequest, EnrolResponse, Problem, RENEW_PATH, RenewRequest, RenewResponse};
 use holdfast_wire::frame::Deframer;
 use holdfast_wire::limits::FRAME_BYTES_MAX;
@@ -93,8 +94,8 @@ impl Gateway {
     /// Whether the next one who connects hangs up during the handshake.
     pub(crate) fn shake_fails(&self) -> bool {
         self.runtime.block_on(async {
-            let accepted = tokio::time::timeout(PATIENCE, self.listener.accept()).await.expect("the agent dials");
-            match self.tls.accept(accepted.unwrap().0).await {
+            let accepted = tokio::time::timeout(PATIENCE, accept_dial(&self.listener)).await.expect("the agent dials");
+            match self.tls.accept(accepted).await {
                 Err(_) => true,
                 // TLS 1.3: the server is done before the client has judged its certificate.
                 Ok(mut stream) => !matches!(stream.read(&mut [0; 1]).await, Ok(1..)),
@@ -104,7 +105,16 @@ impl Gateway {
 
     /// Whether anybody connects within this time.
     pub(crate) fn is_dialled_within(&self, time: Duration) -> bool {
-        self.runtime.block_on(async { tokio::time::timeout(time, self.listener.accept()).await.is_ok() })
+        self.runtime.block_on(async { tokio::time::timeout(time, accept_dial(&self.listener)).await.is_ok() })
+    }
+
+    /// Gives echoes back until something is so; a session that is dialled meanwhile is hung up on.
+    #[cfg(feature = "test-hooks")]
+    pub(crate) fn echo_until(&self, done: impl Fn() -> bool) {
+        while !done() {
+            let next = async { tokio::time::timeout(Duration::from_millis(50), accept_dial(&self.listener)).await };
+            drop(self.runtime.block_on(next));
+        }
     }
 
     /// Answers one enrolment; what was asked, to the byte.
@@ -177,9 +187,9 @@ impl Gateway {
     /// Refuses every session and answers whatever else is asked, until `done`.
     pub(crate) fn refuse_until(&mut self, code: RefusalCode, done: impl Fn() -> bool) {
         while !done() {
-            let next = async { tokio::time::timeout(Duration::from_millis(50), self.listener.accept()).await };
+            let next = async { tokio::time::timeout(Duration::from_millis(50), accept_dial(&self.listener)).await };
             let Ok(accepted) = self.runtime.block_on(next) else { continue };
-            let Ok(mut stream) = self.runtime.block_on(self.tls.accept(accepted.unwrap().0)) else { continue };
+            let Ok(mut stream) = self.runtime.block_on(self.tls.accept(accepted)) else { continue };
             if !matches!(Admission::of(stream.get_ref().1, self.authority.id), Ok(Admission::Session(_))) {
                 self.runtime.block_on(async {
                     let _asked = stream.read(&mut [0; 4096]).await;
@@ -425,6 +435,12 @@ impl Session<'_> {
         });
     }
 
+    /// Gives echoes back until something is so.
+    #[cfg(feature = "test-hooks")]
+    pub(crate) fn echo_until(&self, done: impl Fn() -> bool) {
+        self.gateway.echo_until(done);
+    }
+
     /// Tells the agent to leave so many milliseconds from now.
     pub(crate) fn leave_after(&mut self, reconnect_after_ms: u32) {
         self.write(&Message::Drain(Drain { reconnect_after_ms, gateways: Vec::new() }));
@@ -551,8 +567,34 @@ pub(crate) fn stamp(version: u64, body: &Body) -> Stamp {
 }
 
 async fn accept(listener: &tokio::net::TcpListener, tls: &ServerTls) -> TlsStream<TcpStream> {
-    let accepted = tokio::time::timeout(PATIENCE, listener.accept()).await.expect("the agent dials");
-    tls.accept(accepted.unwrap().0).await.unwrap()
+    let accepted = tokio::time::timeout(PATIENCE, accept_dial(listener)).await.expect("the agent dials");
+    tls.accept(accepted).await.unwrap()
+}
+
+/// The next connection that is no echo; echoes before it are given back.
+async fn accept_dial(listener: &tokio::net::TcpListener) -> TcpStream {
+    loop {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        if !gave_echo(&mut stream).await {
+            return stream;
+        }
+    }
+}
+
+/// Gives an echo back, as the real door does; whether it was one, or somebody who hung up.
+async fn gave_echo(stream: &mut TcpStream) -> bool {
+    let mut first = [0];
+    match stream.peek(&mut first).await {
+        Ok(1) if first == [MAGIC[0]] => {}
+        Ok(1) => return false,
+        Ok(_) | Err(_) => return true,
+    }
+    let mut bytes = [0; ECHO_BYTES];
+    // Who sent it may have given up meanwhile.
+    if stream.read_exact(&mut bytes).await.is_ok() && stream.write_all(&bytes).await.is_ok() {
+        drop(stream.shutdown().await);
+    }
+    true
 }
 
 async fn read_request(mut stream: TlsStream<TcpStream>, path: &str) -> (Vec<u8>, TlsStream<TcpStream>) {
