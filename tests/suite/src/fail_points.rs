@@ -125,6 +125,7 @@ pub const COMMITS_LEFT_OUT: &[(&str, &str)] = &[
         "one statement and its event; asked again it raises once more, which takes nobody back, or not if the request names itself",
     ),
     ("confirm a step back", "one transaction; asked again it meets another number and changes nothing"),
+    ("decommission a host", "one transaction, as a change of intent; asked again it finds the host out already"),
     ("cancel an operation", "as the end of an operation"),
     ("record what became of an operation", "what is not recorded is seen again by the next look"),
     ("sign states again", "whoever leads next finds what is not signed, and signs it"),

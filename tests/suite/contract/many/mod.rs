@@ -8,6 +8,7 @@ mod agent;
 mod clones;
 mod decommission;
 mod lapsed;
+mod operations;
 mod outcomes;
 mod repair;
 mod replicas;

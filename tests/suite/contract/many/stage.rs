@@ -37,7 +37,7 @@ use uuid::Uuid;
 
 use super::agent::{DEADLINE, HostKeys, Identity};
 use super::watch::Api;
-use crate::control_plane::{Service, Setting, command};
+use crate::control_plane::{Service, Setting, command, program};
 
 const AGENTS_ROLE: &str = "holdfast_gateway_agents";
 /// What a client of Postgres looks for in a folder.
@@ -87,6 +87,7 @@ pub(super) struct Stage {
     pub(super) nats: NatsServer,
     pub(super) api: Api,
     operators: Service,
+    operators_settings: Vec<Setting>,
     renderer: Store,
     bus: Bus,
     hints: u64,
@@ -128,7 +129,7 @@ impl Stage {
         });
         let bus = bus.await.expect("an address");
         ensure_hints(&bus).await;
-        let (token, api, operators) = operators(folder.path(), &postgres, &nats, &roots).await;
+        let (token, api, operators, operators_settings) = operators(folder.path(), &postgres, &nats, &roots).await;
         let authority = Authority { id: ca.authority(), epoch: AuthorityEpoch::from_raw(1) };
         let (hints, versions) = (0, BTreeMap::new());
         Self {
@@ -136,6 +137,7 @@ impl Stage {
             nats,
             api,
             operators,
+            operators_settings,
             renderer,
             bus,
             hints,
@@ -185,6 +187,36 @@ impl Stage {
         let way = Way { folder, server: PathBuf::from(self.postgres.config(AGENTS_ROLE).host).join(SOCKET) };
         way.open();
         way
+    }
+
+    /// The folder of everything.
+    pub(super) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The command line with everything allowed, run in the folder.
+    pub(super) fn holdfast(&self, arguments: &[&str]) -> std::process::Command {
+        let settings = [
+            ("HOLDFAST_API", self.api.url().to_owned()),
+            ("HOLDFAST_CA", self.folder.path().join("keys/public/ca.pem").display().to_string()),
+            ("HOLDFAST_TOKEN", self.api.token().to_owned()),
+        ];
+        let mut command = std::process::Command::new(program("holdfast"));
+        command.env_clear().envs(settings).current_dir(self.folder.path()).stdin(std::process::Stdio::null());
+        command.args(arguments);
+        command
+    }
+
+    /// Kills the operators' door and starts it at the same place once more.
+    pub(super) async fn restart_operators(&mut self) {
+        self.operators.signal("-KILL");
+        self.operators.ended();
+        self.operators = Service::start("gateway", "operators", self.folder.path(), &self.operators_settings);
+        let deadline = Instant::now() + DEADLINE;
+        while self.api.get("/v1/status").await.is_none() {
+            assert!(Instant::now() < deadline, "the door stays shut: {}", self.operators.log());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
     }
 
     /// Fails if the operators' door ended.
@@ -377,7 +409,7 @@ async fn operators(
     postgres: &TestPostgres,
     nats: &NatsServer,
     roots: &TrustRoots,
-) -> (Token, Api, Service) {
+) -> (Token, Api, Service, Vec<Setting>) {
     let store = postgres.store("holdfast_gateway_operators");
     let token = Token::generate(TokenKind::Enrol).expect("randomness");
     let created = EnrolTokenCreated {
@@ -406,7 +438,7 @@ async fn operators(
     assert!(made.status.success(), "{made:?}");
     let admin = String::from_utf8(made.stdout).expect("text").trim().to_owned();
     let service = Service::start("gateway", "operators", folder, &settings);
-    (token, Api::new(roots, format!("https://127.0.0.1:{port}"), admin), service)
+    (token, Api::new(roots, format!("https://127.0.0.1:{port}"), admin), service, settings)
 }
 
 fn tls_url(nats: &NatsServer) -> String {

@@ -34,6 +34,16 @@ impl Api {
         Self { client: Client::new(https(roots).expect("a configuration")), url, token }
     }
 
+    /// Where it is.
+    pub(super) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The token that is shown to it.
+    pub(super) fn token(&self) -> &str {
+        &self.token
+    }
+
     /// What a path answers; nothing if the API does not answer with 200.
     pub(super) async fn get(&self, path: &str) -> Option<Value> {
         let request = Request::new(Method::GET, format!("{}{path}", self.url)).bearer(&self.token).expect("a header");
