@@ -21,6 +21,10 @@ pub const STATUS_FRAME_BYTES_MAX: usize = 128 * 1024;
 /// A whole liveness frame with its length: small enough never to wait for room.
 pub const LIVENESS_FRAME_BYTES_MAX: usize = 64;
 
+/// The largest version, and the largest number of an update: what a signed column of 64 bits holds. No host reaches it; what is above it is refused
+/// where it is read, so that nothing is taken from one host that cannot be written beside what others said.
+pub const NUMBER_MAX: u64 = i64::MAX as u64;
+
 /// The most bytes of a body in one frame: 2 s of a link of 1 Mbit/s, after which liveness gets its turn.
 pub const CHUNK_BYTES_MAX: usize = 256 * 1024;
 /// The largest body: about 3,000,000 IPv4 intervals of 5 to 8 bytes.

@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 use crate::limits::{
     ADDRESSES_MAX, AGENT_VERSION_BYTES_MAX, BODY_BYTES_MAX, CONDITIONS_MAX, GATEWAY_BYTES_MAX, GATEWAYS_MAX,
-    HOSTNAME_BYTES_MAX, KERNEL_BYTES_MAX, TEXT_BYTES_MAX,
+    HOSTNAME_BYTES_MAX, KERNEL_BYTES_MAX, NUMBER_MAX, TEXT_BYTES_MAX,
 };
 use crate::message::Delivery;
 
@@ -29,6 +29,8 @@ pub const SYNC_WAIT_MS_MAX: u32 = 30_000;
 pub const SYNC_OUTCOMES_MAX: usize = 2 * Component::ALL.len();
 /// Reports of drift in one request: one of each kind.
 pub const SYNC_DRIFTS_MAX: usize = DriftKind::ALL.len();
+/// The largest number of an update that a request may say came last: each component of the answer has one after it.
+pub const SYNC_LAST_UPDATE_SEQ_MAX: u64 = NUMBER_MAX - Component::ALL.len() as u64;
 /// The largest request. A byte of text may take six in JSON; an outcome has two stamps, a signature and its conditions, each field with its name; a
 /// report of drift has eleven numbers.
 pub const SYNC_REQUEST_BYTES_MAX: usize = 4 * 1024

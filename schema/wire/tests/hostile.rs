@@ -3,9 +3,12 @@
 mod common;
 
 use common::*;
+use holdfast_model::condition::{Condition, ConditionType};
+use holdfast_model::desired::{Component, Stamp};
 use holdfast_model::numbers::UpdateSeq;
 use holdfast_model::policy::delta::{apply, diff};
 use holdfast_model::statement::OutcomeKind;
+use holdfast_wire::code::FaultCode;
 use holdfast_wire::error::{DecodeError, FrameError};
 use holdfast_wire::frame::{Deframer, Frame};
 use holdfast_wire::limits::*;
@@ -203,6 +206,55 @@ fn values_that_mean_nothing_are_refused() {
     assert!(decode(&frame(&Message::Inventory(unsorted.clone()))).is_err());
     unsorted.addresses.reverse();
     assert!(decode(&frame(&Message::Inventory(unsorted))).is_ok());
+}
+
+#[test]
+fn a_number_that_no_column_holds_is_refused_wherever_it_stands() {
+    let too_large = NUMBER_MAX + 1;
+    let at = |version| Stamp { version: mk_version(version), ..mk_stamp(14) };
+    let outcome = |wanted, applied, observed| {
+        let observed_version = Some(mk_version(observed));
+        let condition = Condition { observed_version, ..mk_condition(ConditionType::Applied, String::new()) };
+        Message::Outcome(OutcomeReport {
+            update_seq: UpdateSeq::from_raw(wanted),
+            component: Component::Policy,
+            kind: OutcomeKind::Failed,
+            wanted: at(wanted),
+            applied: Some(at(applied)),
+            conditions: vec![condition],
+            signature: [7; 64],
+        })
+    };
+    let hello = |version| {
+        let hello = mk_samples(Protocol::V1).into_iter().find(|(name, _)| *name == "hello").expect("one of each").1;
+        let Message::Hello(hello) = hello else { panic!("a hello is one") };
+        Message::Hello(Hello { applied: vec![(Component::Policy, at(version))], ..hello })
+    };
+    let seq = UpdateSeq::from_raw;
+    let update = |number| Update { update_seq: seq(number), ..mk_update(UpdateContent::VersionOnly) };
+    let delta = |base| mk_update(UpdateContent::Delta { base: at(base), changes: vec![0] });
+    let chunk = |number| Chunk { update_seq: seq(number), offset: 0, bytes: vec![1] };
+    let fault = |number| Fault { code: FaultCode::BadValue, message_kind: 3, update_seq: Some(seq(number)) };
+    let of = |number| {
+        [
+            outcome(number, 1, 1),
+            outcome(1, number, 1),
+            outcome(1, 1, number),
+            hello(number),
+            Message::Update(update(number)),
+            Message::Update(delta(number)),
+            Message::Update(Update { stamp: at(number), ..update(1) }),
+            Message::Chunk(chunk(number)),
+            Message::Fault(fault(number)),
+        ]
+    };
+    for (nth, (good, bad)) in of(NUMBER_MAX).into_iter().zip(of(too_large)).enumerate() {
+        for protocol in Protocol::ALL {
+            let read = |message: &Message| decode(&mk_frame(&mk_frame_bytes_of(protocol, message)));
+            assert_eq!(read(&good), Ok(good.clone()), "{nth}");
+            assert!(matches!(read(&bad), Err(DecodeError::Value { .. })), "{nth}: {:?}", read(&bad));
+        }
+    }
 }
 
 #[test]

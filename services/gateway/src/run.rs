@@ -14,6 +14,7 @@ use holdfast_identity::tls::{self, ServerTls, agents_door, mutual_of};
 use holdfast_identity::{CertificateName, Credential, TrustRoots, VerifyingKey, credential, files, name};
 use holdfast_model::ids::{AuthorityId, GatewayId};
 use holdfast_runtime::config::{Loaded, Secret};
+use holdfast_runtime::health::Check;
 use holdfast_runtime::log::LogFormat;
 use holdfast_runtime::process::{self, DRAIN_GRACE, Process};
 use holdfast_runtime::{Build, Chain, Exit, Tasks, exit, tasks};
@@ -24,7 +25,7 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use uuid::Uuid;
 
-use crate::agents::{self, DRAIN_SPREAD_MAX, DoorConfig, Hooks, Pace, PgAgents};
+use crate::agents::{self, AgentsDoor, DRAIN_SPREAD_MAX, DoorConfig, Hooks, Pace, PgAgents};
 use crate::bell::bell;
 use crate::config::GatewayConfig;
 use crate::directives::obey;
@@ -43,6 +44,8 @@ const AGENTS_SUBJECTS: [(&str, &str); 2] = [("host", "holdfast.hint.host"), ("an
 const WAKES_MAX: usize = 1_024;
 /// How often the database is told that this process can write, which is how it is seen to be there.
 const DATABASE_CHECK: Duration = Duration::from_secs(5);
+/// For how long what hosts say may wait before this gateway is not ready: sooner than presence ends (45 s).
+const FACTS_WAIT_MAX: Duration = Duration::from_secs(30);
 /// The shortest lease and interval between compares.
 const PACE_MIN: Duration = Duration::from_millis(500);
 
@@ -209,6 +212,7 @@ async fn start_agents(config: &GatewayConfig, gateway: GatewayId, process: &Proc
     let address = config.agents_listen;
     let listener = TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })?;
     let door = agents::start(door, PgAgents::new(store, gateway), listener, wakes, rings, &process.tasks);
+    background(&process.tasks, "facts check", watch_facts(door.clone(), process.health.register("agents-facts", None)));
     background(&process.tasks, "directives", obey(bus, door));
     is_open.ok();
     tracing::info!(%gateway, %address, "the agents' door is open");
@@ -267,6 +271,17 @@ fn watch_store(store: &Store, name: &'static str, process: &Process) {
             tokio::time::sleep(DATABASE_CHECK).await;
         }
     });
+}
+
+/// Turns what waits to be written of hosts into readiness: while it waits, hosts are taken for unknown, whatever the database says of itself.
+async fn watch_facts(door: AgentsDoor, check: Check) {
+    loop {
+        match door.facts_wait().filter(|wait| *wait > FACTS_WAIT_MAX) {
+            None => check.ok(),
+            Some(wait) => check.fail(format!("what hosts say has not been written for {} s", wait.as_secs())),
+        }
+        tokio::time::sleep(DATABASE_CHECK).await;
+    }
 }
 
 /// Listens to the hints of the agents' door, each subject by a consumer of this start's own.

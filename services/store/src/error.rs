@@ -168,6 +168,9 @@ impl Error {
     }
 }
 
+/// Classes of what is wrong with a value: cardinality, data, integrity, limits of a statement.
+const VALUE_CLASSES: [&str; 4] = ["21", "22", "23", "54"];
+
 /// Before it is known what was tried.
 const SOMETHING: &str = "a statement";
 
@@ -194,6 +197,32 @@ impl Error {
             | Self::Content(_)
             | Self::Sql { .. }
             | Self::Task { .. } => Retry::Never,
+        }
+    }
+
+    /// Whether it is a value among those that were given that cannot be written: the others can, without it. Of what is the database's own state,
+    /// nothing that was given is at fault.
+    #[must_use]
+    pub fn is_of_a_value(&self) -> bool {
+        match self {
+            Self::Value { .. } | Self::NamedTwice(_) | Self::Event(_) | Self::Content(_) => true,
+            Self::Sql { source, .. } => {
+                let code = source.as_database_error().and_then(sqlx::error::DatabaseError::code);
+                code.is_some_and(|code| VALUE_CLASSES.iter().any(|class| code.starts_with(class)))
+            }
+            Self::Task { source, .. } => source.is_panic(),
+            Self::Unavailable { .. }
+            | Self::WrongServer(_)
+            | Self::Contended { .. }
+            | Self::Exhausted { .. }
+            | Self::TimedOut { .. }
+            | Self::OutcomeUnknown { .. }
+            | Self::Fenced { .. }
+            | Self::VersionGap(_)
+            | Self::NoAuthority
+            | Self::ForeignAuthority { .. }
+            | Self::ForeignMigration { .. }
+            | Self::Unmigrated { .. } => false,
         }
     }
 

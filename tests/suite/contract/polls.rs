@@ -9,10 +9,12 @@ use holdfast_identity::https::{Client, Request};
 use holdfast_identity::tls::client::AgentProtocol;
 use holdfast_identity::tls::install_crypto_provider;
 use holdfast_model::artifact;
-use holdfast_model::desired::Component;
-use holdfast_model::numbers::UpdateSeq;
+use holdfast_model::desired::{Component, Stamp};
+use holdfast_model::numbers::{UpdateSeq, Version};
+use holdfast_model::statement::OutcomeKind;
 use holdfast_wire::code::RefusalCode;
 use holdfast_wire::enrol::Problem;
+use holdfast_wire::limits::NUMBER_MAX;
 use holdfast_wire::message::{Delivery, Message};
 use holdfast_wire::sync::{SYNC_PATH, SeenState, SyncAnswer, SyncOutcome, SyncRequest};
 use hyper::Method;
@@ -179,5 +181,47 @@ async fn a_poll_that_waits_over_a_bump_of_the_authority_is_told_at_once_and_gets
     assert!(again.session_epoch > first.session_epoch);
     poller.take(&again).await;
     until_synced(&plane, "web", version.raw());
+    plane.assert_runs();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_host_with_a_number_that_no_column_holds_keeps_nothing_of_another_from_being_recorded() {
+    install_crypto_provider();
+    let mut plane = ControlPlane::start_with(&[("HOLDFAST_DELIVERY_MODE", "poll".to_owned())]).await;
+    apply_policy(&plane, "{cidr: 192.0.2.0/24}");
+    let mut liar = Peer::enrol(&plane, "liar", "10.0.0.2").await;
+    let mut peer = Peer::enrol(&plane, "web", "10.0.0.1").await;
+    let liar = Poller { plane: &plane, peer: &mut liar, next: SyncRequest::default() };
+    let mut poller = Poller { plane: &plane, peer: &mut peer, next: SyncRequest::default() };
+    let first = poller.ask(&SyncRequest::default()).await;
+
+    // What it is answered would have numbers after this one; what it holds would have this version.
+    let numbered = SyncRequest { last_update_seq: UpdateSeq::from_raw(NUMBER_MAX), ..SyncRequest::default() };
+    let version = Version::from_raw(NUMBER_MAX + 1).expect("not zero");
+    let stamp = Stamp { version, digest: Component::Policy.empty_digest() };
+    let seen = vec![SeenState { component: Component::Policy, stamp, applied: true }];
+    for request in [numbered, SyncRequest { seen, ..SyncRequest::default() }] {
+        let refused = liar.try_ask(&request).await.expect_err("it is refused by itself");
+        assert_eq!((refused.status, refused.code.as_str()), (422, "bad-field"), "{refused:?}");
+    }
+    let answer = liar.ask(&SyncRequest::default()).await;
+    let state = &answer.states[0];
+    let update_seq = state.update_seq.expect("it is news");
+    let report = liar.peer.applied(answer.session_epoch, update_seq, state.component, state.stamp);
+    let outcome = SyncOutcome {
+        update_seq,
+        component: state.component,
+        kind: OutcomeKind::Failed.word().to_owned(),
+        wanted: report.wanted,
+        applied: Some(stamp),
+        conditions: report.conditions,
+        signature: STANDARD.encode(report.signature),
+    };
+    let session_epoch = Some(answer.session_epoch);
+    let said = SyncRequest { session_epoch, outcomes: vec![outcome], ..SyncRequest::default() };
+    assert_eq!(liar.try_ask(&said).await.expect_err("nor is this taken").code, "bad-field");
+
+    poller.take(&first).await;
+    until_synced(&plane, "web", first.states[0].stamp.version.raw());
     plane.assert_runs();
 }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::codec::{fits, put, take, within};
 use super::hello::{gateways_fit, gateways_in};
-use super::scalar::Blob;
+use super::scalar::{Blob, update_seq};
 use crate::code::{DirectiveCode, FaultCode, RefusalCode};
 use crate::error::{DecodeError, EncodeError};
 use crate::limits::{
@@ -108,10 +108,11 @@ pub(super) fn encode_fault(fault: &Fault, out: &mut Vec<u8>) -> Result<(), Encod
 }
 
 pub(super) fn decode_fault(payload: &[u8]) -> Result<Fault, DecodeError> {
-    let wire: WireFault = take(Kind::Fault, payload)?;
+    let kind = Kind::Fault;
+    let wire: WireFault = take(kind, payload)?;
     Ok(Fault {
         code: FaultCode::from_number(wire.code),
         message_kind: wire.message_kind,
-        update_seq: wire.update_seq.map(UpdateSeq::from_raw),
+        update_seq: wire.update_seq.map(|raw| update_seq(kind, raw)).transpose()?,
     })
 }

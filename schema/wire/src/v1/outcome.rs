@@ -1,12 +1,12 @@
 //! Outcome.
 
 use holdfast_model::condition::{Condition, ConditionType, Holds, Reason};
-use holdfast_model::numbers::{UpdateSeq, Version};
+use holdfast_model::numbers::Version;
 use holdfast_model::statement::OutcomeKind;
 use serde::{Deserialize, Serialize};
 
 use super::codec::{fits, put, take, within};
-use super::scalar::{WireSignature, WireStamp, component};
+use super::scalar::{WireSignature, WireStamp, component, number, update_seq};
 use crate::error::{DecodeError, EncodeError};
 use crate::limits::{CONDITIONS_MAX, STATUS_FRAME_BYTES_MAX, TEXT_BYTES_MAX};
 use crate::message::{Kind, OutcomeReport};
@@ -58,12 +58,13 @@ fn condition_in(wire: &WireCondition<'_>) -> Result<Option<Condition>, DecodeErr
         3 => Holds::Unknown,
         _ => return Err(DecodeError::Value { kind: KIND, field: "status of a condition" }),
     };
+    let observed_version = number(KIND, "version of a condition", wire.observed_version)?;
     let condition = |kind| Condition {
         kind,
         status,
         reason: Reason::from_number(wire.reason),
         message: wire.message.to_owned(),
-        observed_version: Version::from_raw(wire.observed_version),
+        observed_version: Version::from_raw(observed_version),
     };
     // A type of a later build blocks nothing here: it is left out, not refused.
     Ok(ConditionType::ALL.into_iter().find(|kind| type_number(*kind) == wire.kind).map(condition))
@@ -103,7 +104,7 @@ pub(super) fn decode(payload: &[u8]) -> Result<OutcomeReport, DecodeError> {
         conditions.extend(condition_in(condition)?);
     }
     Ok(OutcomeReport {
-        update_seq: UpdateSeq::from_raw(wire.update_seq),
+        update_seq: update_seq(KIND, wire.update_seq)?,
         component: component(KIND, wire.component)?,
         kind: OutcomeKind::from_number(wire.kind).ok_or(DecodeError::Value { kind: KIND, field: "kind of outcome" })?,
         wanted: wire.wanted.stamp(KIND)?,

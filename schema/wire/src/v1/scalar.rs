@@ -4,12 +4,13 @@ use std::fmt;
 
 use holdfast_model::desired::{Component, Stamp};
 use holdfast_model::digest::Digest;
-use holdfast_model::numbers::Version;
+use holdfast_model::numbers::{UpdateSeq, Version};
 use serde::de::{SeqAccess, Visitor};
 use serde::ser::SerializeTuple;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::error::DecodeError;
+use crate::limits::NUMBER_MAX;
 use crate::message::{Kind, SignatureBytes};
 
 /// A version and a digest.
@@ -27,9 +28,19 @@ impl From<Stamp> for WireStamp {
 
 impl WireStamp {
     pub(super) fn stamp(&self, kind: Kind) -> Result<Stamp, DecodeError> {
-        let version = Version::from_raw(self.version).ok_or(DecodeError::Value { kind, field: "version" })?;
+        let version = number(kind, "version", self.version)?;
+        let version = Version::from_raw(version).ok_or(DecodeError::Value { kind, field: "version" })?;
         Ok(Stamp { version, digest: Digest::from_bytes(self.digest) })
     }
+}
+
+/// A number that is stored: any up to the largest.
+pub(super) fn number(kind: Kind, field: &'static str, raw: u64) -> Result<u64, DecodeError> {
+    if raw <= NUMBER_MAX { Ok(raw) } else { Err(DecodeError::Value { kind, field }) }
+}
+
+pub(super) fn update_seq(kind: Kind, raw: u64) -> Result<UpdateSeq, DecodeError> {
+    number(kind, "number of an update", raw).map(UpdateSeq::from_raw)
 }
 
 pub(super) fn component(kind: Kind, number: u8) -> Result<Component, DecodeError> {

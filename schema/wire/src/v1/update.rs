@@ -4,7 +4,7 @@ use holdfast_model::numbers::UpdateSeq;
 use serde::{Deserialize, Serialize};
 
 use super::codec::{fits, put, take, within};
-use super::scalar::{Blob, WireSignature, WireStamp, component};
+use super::scalar::{Blob, WireSignature, WireStamp, component, update_seq};
 use crate::error::{DecodeError, EncodeError};
 use crate::limits::{BODY_BYTES_MAX, CHUNK_BYTES_MAX, DELTA_BYTES_MAX, FRAME_BYTES_MAX};
 use crate::message::{Chunk, Kind, Update, UpdateContent};
@@ -85,7 +85,7 @@ pub(super) fn decode(payload: &[u8]) -> Result<Update, DecodeError> {
         WireContent::VersionOnly => UpdateContent::VersionOnly,
     };
     Ok(Update {
-        update_seq: UpdateSeq::from_raw(wire.update_seq),
+        update_seq: update_seq(kind, wire.update_seq)?,
         component: component(kind, wire.component)?,
         stamp: wire.stamp.stamp(kind)?,
         signature: wire.signature.0,
@@ -111,5 +111,5 @@ pub(super) fn decode_chunk(payload: &[u8]) -> Result<Chunk, DecodeError> {
     }
     let end = size(wire.offset).saturating_add(wire.bytes.0.len());
     within(kind, "body", end, BODY_BYTES_MAX)?;
-    Ok(Chunk { update_seq: UpdateSeq::from_raw(wire.update_seq), offset: wire.offset, bytes: wire.bytes.0.to_vec() })
+    Ok(Chunk { update_seq: update_seq(kind, wire.update_seq)?, offset: wire.offset, bytes: wire.bytes.0.to_vec() })
 }

@@ -216,10 +216,31 @@ pub(crate) fn mk_refusal(detail: String) -> Refusal {
     Refusal { code: RefusalCode::Overloaded, retry_after_ms: 30_000, detail }
 }
 
+fn mk_largest_drift() -> DriftReport {
+    let most = u32::MAX;
+    DriftReport {
+        kind: DriftKind::Settled,
+        instance: Uuid::max(),
+        total: u64::MAX,
+        age_ms: u64::MAX,
+        writer: Some(Writer { pid: most, name: "w".repeat(WRITER_BYTES_MAX) }),
+        counts: DriftCounts {
+            table: true,
+            chains: most,
+            rules_missing: most,
+            rules_foreign: most,
+            rules_moved: most,
+            sets: most,
+            elements_missing: most,
+            elements_foreign: most,
+        },
+    }
+}
+
 /// The largest legal value of each kind, with the cap of its frame (envelope and payload).
 pub(crate) fn mk_largest(protocol: Protocol) -> Vec<(Message, usize)> {
-    let last = Stamp { version: mk_version(u64::MAX), digest: Digest::from_bytes([0xff; 32]) };
-    let seq = UpdateSeq::from_raw(u64::MAX);
+    let last = Stamp { version: mk_version(NUMBER_MAX), digest: Digest::from_bytes([0xff; 32]) };
+    let seq = UpdateSeq::from_raw(NUMBER_MAX);
     let address = |n: usize| IpAddr::from(Ipv6Addr::from_bits(u128::MAX - (ADDRESSES_MAX - n) as u128));
     let inventory = Inventory {
         hostname: "h".repeat(HOSTNAME_BYTES_MAX),
@@ -267,24 +288,6 @@ pub(crate) fn mk_largest(protocol: Protocol) -> Vec<(Message, usize)> {
     let refusal = Refusal { retry_after_ms: u32::MAX, code: RefusalCode::Unknown(u16::MAX), detail: text };
     let fault = Fault { code: FaultCode::Unknown(u16::MAX), message_kind: u16::MAX, update_seq: Some(seq) };
     let argument = vec![0xff; DIRECTIVE_BYTES_MAX];
-    let most = u32::MAX;
-    let drift = DriftReport {
-        kind: DriftKind::Settled,
-        instance: Uuid::max(),
-        total: u64::MAX,
-        age_ms: u64::MAX,
-        writer: Some(Writer { pid: most, name: "w".repeat(WRITER_BYTES_MAX) }),
-        counts: DriftCounts {
-            table: true,
-            chains: most,
-            rules_missing: most,
-            rules_foreign: most,
-            rules_moved: most,
-            sets: most,
-            elements_missing: most,
-            elements_foreign: most,
-        },
-    };
     let mut largest = vec![
         (Message::Hello(hello), HELLO_FRAME_BYTES_MAX),
         (Message::HelloAck(ack), HELLO_FRAME_BYTES_MAX),
@@ -299,7 +302,7 @@ pub(crate) fn mk_largest(protocol: Protocol) -> Vec<(Message, usize)> {
         (Message::Fault(fault), HELLO_FRAME_BYTES_MAX),
     ];
     if protocol >= Protocol::V3 {
-        largest.push((Message::Drift(drift), DRIFT_FRAME_BYTES_MAX));
+        largest.push((Message::Drift(mk_largest_drift()), DRIFT_FRAME_BYTES_MAX));
     }
     largest
 }

@@ -20,12 +20,27 @@ use time::OffsetDateTime;
 use tokio::sync::watch;
 use uuid::Uuid;
 
-use super::store::{Admitted, AgentsStore, DesiredRow, StoredBody};
+use super::store::{Admitted, AgentsStore, DesiredRow, OfAValue, StoredBody};
 
-/// The database is away.
+/// Why nothing was done.
 #[derive(Debug, thiserror::Error)]
-#[error("the authority is away")]
-pub(super) struct Away;
+pub(super) enum Refused {
+    /// The database is away.
+    #[error("the authority is away")]
+    Away,
+    /// Something in the array is never written.
+    #[error("something has a value that cannot be used")]
+    Value,
+}
+
+impl OfAValue for Refused {
+    fn is_of_a_value(&self) -> bool {
+        match self {
+            Self::Away => false,
+            Self::Value => true,
+        }
+    }
+}
 
 #[derive(Clone)]
 pub(super) struct Memory {
@@ -47,6 +62,12 @@ struct Kept {
     tokens: Vec<(TokenHash, u32)>,
     requests: BTreeMap<EventId, (HostId, Vec<u8>)>,
     enrolments: Vec<(Enrolment, EventId, HostId)>,
+    /// What these hosts say has a value that is never written, and an array with it in it is refused whole.
+    poisonous: BTreeSet<HostId>,
+    /// How often an array was.
+    poisoned: usize,
+    /// Facts cannot be written meanwhile.
+    holds_facts: bool,
     /// Requests are taken and not decided.
     undecided: bool,
     asked: usize,
@@ -59,6 +80,15 @@ struct Kept {
 }
 
 impl Kept {
+    /// What is about a host whose values are never written is refused, and all that comes with it.
+    fn taste(&mut self, mut hosts: impl Iterator<Item = HostId>) -> Result<(), Refused> {
+        if hosts.any(|host| self.poisonous.contains(&host)) {
+            self.poisoned += 1;
+            return Err(Refused::Value);
+        }
+        Ok(())
+    }
+
     fn is_current(&self, host: HostId, session_epoch: SessionEpoch) -> bool {
         self.hosts.get(&host).is_some_and(|(_, newest)| *newest == session_epoch)
     }
@@ -78,9 +108,9 @@ impl Memory {
         }
     }
 
-    fn kept(&self) -> Result<MutexGuard<'_, Kept>, Away> {
+    fn kept(&self) -> Result<MutexGuard<'_, Kept>, Refused> {
         let is_there = !self.away.load(Ordering::SeqCst);
-        is_there.then(|| self.lock()).ok_or(Away)
+        is_there.then(|| self.lock()).ok_or(Refused::Away)
     }
 
     fn lock(&self) -> MutexGuard<'_, Kept> {
@@ -89,6 +119,21 @@ impl Memory {
 
     pub(super) fn set_away(&self, away: bool) {
         self.away.store(away, Ordering::SeqCst);
+    }
+
+    /// From now on what a host says cannot be written.
+    pub(super) fn poison(&self, host: HostId) {
+        self.lock().poisonous.insert(host);
+    }
+
+    /// Whether facts cannot be written, while all else can be done.
+    pub(super) fn hold_facts(&self, holds: bool) {
+        self.lock().holds_facts = holds;
+    }
+
+    /// How many arrays were refused for that.
+    pub(super) fn poisoned(&self) -> usize {
+        self.lock().poisoned
     }
 
     fn authority(&self) -> Authority {
@@ -230,11 +275,12 @@ impl Memory {
 }
 
 impl AgentsStore for Memory {
-    type Error = Away;
+    type Error = Refused;
 
-    async fn open_sessions(&self, openings: Vec<Opening>) -> Result<Vec<Admitted>, Away> {
+    async fn open_sessions(&self, openings: Vec<Opening>) -> Result<Vec<Admitted>, Refused> {
         let authority = self.authority();
         let mut kept = self.kept()?;
+        kept.taste(openings.iter().map(|opening| opening.host))?;
         let Kept { hosts, desired, .. } = &mut *kept;
         let open = |opening: Opening| match hosts.get_mut(&opening.host) {
             Some((outcome_key, newest)) => {
@@ -254,7 +300,7 @@ impl AgentsStore for Memory {
         Ok(openings.into_iter().map(open).collect())
     }
 
-    async fn load_desired(&self, wanted: Vec<(HostId, Component)>) -> Result<Vec<DesiredRow>, Away> {
+    async fn load_desired(&self, wanted: Vec<(HostId, Component)>) -> Result<Vec<DesiredRow>, Refused> {
         let mut silent = self.silent.subscribe();
         let is_answered = |silent: &BTreeSet<HostId>| wanted.iter().all(|(host, _)| !silent.contains(host));
         if !is_answered(&silent.borrow_and_update()) {
@@ -272,12 +318,12 @@ impl AgentsStore for Memory {
         Ok(wanted.iter().filter_map(row).collect())
     }
 
-    async fn load_bodies(&self, digests: Vec<(Component, Digest)>) -> Result<Vec<(Digest, StoredBody)>, Away> {
+    async fn load_bodies(&self, digests: Vec<(Component, Digest)>) -> Result<Vec<(Digest, StoredBody)>, Refused> {
         let kept = self.kept()?;
         Ok(digests.iter().filter_map(|(_, digest)| Some((*digest, kept.bodies.get(digest)?.clone()))).collect())
     }
 
-    async fn compare(&self, hosts: Vec<HostId>) -> Result<Vec<HostNewest>, Away> {
+    async fn compare(&self, hosts: Vec<HostId>) -> Result<Vec<HostNewest>, Refused> {
         let mut kept = self.kept()?;
         kept.compares += 1;
         let newest = |host: HostId| {
@@ -292,8 +338,12 @@ impl AgentsStore for Memory {
         Ok(hosts.into_iter().filter_map(newest).collect())
     }
 
-    async fn record(&self, facts: Vec<Fact>) -> Result<FactsRecorded, Away> {
+    async fn record(&self, facts: Vec<Fact>) -> Result<FactsRecorded, Refused> {
         let mut kept = self.kept()?;
+        if kept.holds_facts {
+            return Err(Refused::Away);
+        }
+        kept.taste(facts.iter().map(|fact| fact.host))?;
         let mut recorded = FactsRecorded::default();
         for fact in facts {
             if kept.is_current(fact.host, fact.session_epoch) || matches!(fact.seen, Seen::Closed(_)) {
@@ -306,11 +356,14 @@ impl AgentsStore for Memory {
         Ok(recorded)
     }
 
-    async fn load_authority(&self) -> Result<Authority, Away> {
+    async fn load_authority(&self) -> Result<Authority, Refused> {
         self.kept().map(|_| self.authority())
     }
 
-    async fn request_enrolment(&self, enrolment: Enrolment) -> Result<Result<(EventId, HostId), TokenRefusal>, Away> {
+    async fn request_enrolment(
+        &self,
+        enrolment: Enrolment,
+    ) -> Result<Result<(EventId, HostId), TokenRefusal>, Refused> {
         let host = HostId::new(Uuid::now_v7());
         {
             let mut kept = self.kept()?;
@@ -333,13 +386,13 @@ impl AgentsStore for Memory {
         Ok(Ok((request, host)))
     }
 
-    async fn request_certificate(&self, host: HostId, csr: Vec<u8>) -> Result<EventId, Away> {
+    async fn request_certificate(&self, host: HostId, csr: Vec<u8>) -> Result<EventId, Refused> {
         let request = EventId::new(Uuid::now_v7());
         self.kept()?.requests.insert(request, (host, csr));
         Ok(request)
     }
 
-    async fn load_answers(&self, requests: Vec<EventId>) -> Result<Vec<(EventId, RequestAnswer)>, Away> {
+    async fn load_answers(&self, requests: Vec<EventId>) -> Result<Vec<(EventId, RequestAnswer)>, Refused> {
         let mut kept = self.kept()?;
         kept.looks += 1;
         let answer = |id: EventId| {
@@ -354,11 +407,11 @@ impl AgentsStore for Memory {
         Ok(requests.into_iter().filter_map(answer).collect())
     }
 
-    async fn hold_lease(&self, _ttl: Duration) -> Result<bool, Away> {
+    async fn hold_lease(&self, _ttl: Duration) -> Result<bool, Refused> {
         self.kept().map(|_| true)
     }
 
-    async fn release_lease(&self) -> Result<(), Away> {
+    async fn release_lease(&self) -> Result<(), Refused> {
         self.kept().map(|_| ())
     }
 }

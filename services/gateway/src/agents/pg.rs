@@ -23,7 +23,7 @@ use holdfast_store::{Error, Store};
 
 use super::cache::Cache;
 use super::limits::NODES_BYTES_MAX;
-use super::store::{Admitted, AgentsStore, DesiredRow, StoredBody};
+use super::store::{Admitted, AgentsStore, DesiredRow, OfAValue, StoredBody};
 
 /// Why the authority did not do what it was asked.
 #[derive(Debug, thiserror::Error)]
@@ -43,6 +43,15 @@ pub enum PgError {
     /// The work on a body was cut off by the end of the process.
     #[error("the process ends")]
     Ending,
+}
+
+impl OfAValue for PgError {
+    fn is_of_a_value(&self) -> bool {
+        match self {
+            Self::Store(error) => error.is_of_a_value(),
+            Self::Body { .. } | Self::Ending => false,
+        }
+    }
 }
 
 /// One gateway's way to Postgres.

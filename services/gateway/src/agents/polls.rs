@@ -188,7 +188,6 @@ impl Polls {
     }
 
     /// Where facts wait.
-    #[cfg(test)]
     pub(super) const fn recorder(&self) -> &Recorder {
         &self.recorder
     }

@@ -3,7 +3,9 @@
 //! - The first fact after quiet goes at once; then writes begin 3 ms apart at least, and all that came between goes in one transaction.
 //! - Nothing is dropped while the database is away: facts wait, in memory that the sessions' own limits bound, and are tried again.
 //!   Presence alone coalesces: the latest word per host, and one that was not written at once is none: the host is heard again.
-//! - Nothing is written without the process's lease, each try anew: another may have declared this one dead meanwhile.
+//! - A value that can never be written costs the one fact that it is in, loudly, and nobody else anything: a batch that is refused for one is split.
+//! - No write begins without the process's lease, each try anew: another may have declared this one dead meanwhile. One that is under way as the
+//!   lease ends may still be done: what keeps it from harm is the session_epoch of each fact.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,7 +15,7 @@ use holdfast_events::Hint;
 use holdfast_model::ids::HostId;
 use holdfast_model::numbers::SessionEpoch;
 use holdfast_runtime::{Chain, Shutdown};
-use holdfast_store::session::{Fact, Seen};
+use holdfast_store::session::{Fact, FactsRecorded, Seen};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
@@ -22,7 +24,8 @@ use super::limits::{
     DRAIN_LOOK, FACTS_BATCH_MAX, FACTS_MAX, PRESENCE_GATHER, RECORD_GATHER, RECORD_RETRY, RECORD_RETRY_MAX,
 };
 use super::registry::Registry;
-use super::store::AgentsStore;
+use super::store::{AgentsStore, OfAValue as _};
+use super::words::seen_word;
 
 /// Where sessions put what they saw.
 #[derive(Clone, Debug, Default)]
@@ -33,6 +36,7 @@ pub(super) struct Recorder {
 #[derive(Debug, Default)]
 struct Shared {
     waiting: Mutex<Gathering>,
+    writing: Mutex<Writing>,
     some: Notify,
 }
 
@@ -41,6 +45,14 @@ struct Gathering {
     /// In the order in which they were seen.
     facts: Vec<Fact>,
     heard: BTreeMap<HostId, (SessionEpoch, Instant)>,
+}
+
+/// What was taken to be written and is not yet.
+#[derive(Clone, Copy, Debug, Default)]
+struct Writing {
+    facts: usize,
+    /// Since when none of it was written.
+    since: Option<Instant>,
 }
 
 /// There is no room for another fact: the session that saw it cannot go on, since it would be lost.
@@ -89,20 +101,45 @@ impl Recorder {
         (waiting.facts.len(), waiting.heard.len())
     }
 
+    /// For how long the facts that are being written wait for that; nothing if there are none.
+    pub(super) fn waits(&self) -> Option<Duration> {
+        self.writing().since.map(|since| since.elapsed())
+    }
+
+    fn writing(&self) -> MutexGuard<'_, Writing> {
+        // Nothing that can panic runs under this lock.
+        self.shared.writing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// So many facts are being written.
+    fn set_writing(&self, facts: usize) {
+        let waiting = self.count().0;
+        let mut writing = self.writing();
+        // Each that is written, or left out, is a step.
+        if writing.facts != facts {
+            writing.since = (facts > 0).then(Instant::now);
+        }
+        writing.facts = facts;
+        drop(writing);
+        let waiting = u32::try_from(waiting + facts).unwrap_or(u32::MAX);
+        metrics::gauge!("holdfast_gateway_facts_waiting").set(waiting);
+    }
+
     /// Writes until the end is asked for, the last session has left and nothing waits any more.
     pub(super) async fn run<S: AgentsStore>(
         self,
         store: S,
         registry: Registry,
         bell: mpsc::Sender<Hint>,
-        mut lease: Lease,
+        lease: Lease,
         shutdown: Shutdown,
     ) {
         let mut written_at = Instant::now();
+        let mut writer = Writer { store, registry, bell, lease, recorder: self.clone() };
         loop {
             let (facts, heard) = self.count();
             if facts == 0 {
-                if heard == 0 && shutdown.is_asked() && registry.is_empty() {
+                if heard == 0 && shutdown.is_asked() && writer.registry.is_empty() {
                     return;
                 }
                 tokio::select! {
@@ -120,12 +157,12 @@ impl Recorder {
                     () = shutdown.asked(), if !shutdown.is_asked() => continue,
                 }
             }
-            if !lease.held().await {
+            if !writer.lease.held().await {
                 return;
             }
             written_at = Instant::now();
             let batch = self.waiting().take();
-            if !write(&store, batch, &registry, &bell, &mut lease).await {
+            if !writer.write(batch).await {
                 return;
             }
         }
@@ -147,43 +184,75 @@ impl Gathering {
     }
 }
 
-/// Writes one batch, however long it takes; false if nobody claims the lease any more. While the database was away the lease may have lapsed: a try
-/// after that waits until it is held again.
-async fn write<S: AgentsStore>(
-    store: &S,
-    mut batch: Vec<Fact>,
-    registry: &Registry,
-    bell: &mpsc::Sender<Hint>,
-    lease: &mut Lease,
-) -> bool {
-    let mut wait = RECORD_RETRY;
-    let recorded = loop {
-        match store.record(batch.clone()).await {
-            Ok(recorded) => break recorded,
-            Err(error) => {
-                tracing::warn!(error = %Chain(&error), facts = batch.len(), "facts cannot be written; trying again");
+/// What writes one batch after the other.
+struct Writer<S> {
+    store: S,
+    registry: Registry,
+    bell: mpsc::Sender<Hint>,
+    lease: Lease,
+    recorder: Recorder,
+}
+
+impl<S: AgentsStore> Writer<S> {
+    /// Writes one batch, however long it takes; false if nobody claims the lease any more. While the database was away the lease may have lapsed: a
+    /// try after that waits until it is held again. Of a batch that is refused for a value in it, all the rest is written.
+    async fn write(&mut self, batch: Vec<Fact>) -> bool {
+        let (mut wait, mut parts) = (RECORD_RETRY, vec![batch]);
+        while let Some(mut part) = parts.pop() {
+            self.recorder.set_writing(part.len() + parts.iter().map(Vec::len).sum::<usize>());
+            let error = match self.store.record(part.clone()).await {
+                Ok(recorded) => {
+                    wait = RECORD_RETRY;
+                    self.handle_recorded(&part, &recorded);
+                    continue;
+                }
+                Err(error) => error,
+            };
+            if error.is_of_a_value() {
+                parts.extend(split(part, &error));
+                continue;
+            }
+            tracing::warn!(error = %Chain(&error), facts = part.len(), "facts cannot be written; trying again");
+            // How long ago a host was heard was true of the first try.
+            parts.push(std::mem::take(&mut part));
+            parts.iter_mut().for_each(|part| part.retain(|fact| !matches!(fact.seen, Seen::Heard { .. })));
+            parts.retain(|part| !part.is_empty());
+            if parts.is_empty() {
+                break;
+            }
+            tokio::time::sleep(wait).await;
+            wait = Duration::min(wait * 2, RECORD_RETRY_MAX);
+            if !self.lease.held().await {
+                return false;
             }
         }
-        // How long ago a host was heard was true of the first try.
-        batch.retain(|fact| !matches!(fact.seen, Seen::Heard { .. }));
-        if batch.is_empty() {
-            return true;
-        }
-        tokio::time::sleep(wait).await;
-        wait = Duration::min(wait * 2, RECORD_RETRY_MAX);
-        if !lease.held().await {
-            return false;
-        }
-    };
-    tracing::debug!(facts = batch.len(), "facts written");
-    registry.supersede(&recorded.stale);
-    if batch.iter().any(|fact| !matches!(fact.seen, Seen::Heard { .. } | Seen::Addresses(_))) {
-        ring(bell, Hint::Event);
+        self.recorder.set_writing(0);
+        true
     }
-    if recorded.requests > 0 {
-        ring(bell, Hint::Request);
+
+    fn handle_recorded(&self, facts: &[Fact], recorded: &FactsRecorded) {
+        tracing::debug!(facts = facts.len(), "facts written");
+        self.registry.supersede(&recorded.stale);
+        if facts.iter().any(|fact| !matches!(fact.seen, Seen::Heard { .. } | Seen::Addresses(_))) {
+            ring(&self.bell, Hint::Event);
+        }
+        if recorded.requests > 0 {
+            ring(&self.bell, Hint::Request);
+        }
     }
-    true
+}
+
+/// The halves of a batch that was refused for a value in it, the later one first; of a single fact nothing: it would be refused for ever, and what
+/// waits behind it with it.
+fn split(mut facts: Vec<Fact>, error: &dyn std::error::Error) -> Vec<Vec<Fact>> {
+    if let [fact] = facts.as_slice() {
+        let (host, session_epoch) = (fact.host, fact.session_epoch);
+        tracing::error!(%host, %session_epoch, error = %Chain(error), fact = seen_word(&fact.seen), "a fact can never be written and is left out");
+        metrics::counter!("holdfast_gateway_facts_refused_total").increment(1);
+        return Vec::new();
+    }
+    let later = facts.split_off(facts.len() / 2);
+    vec![later, facts]
 }
 
 /// Rings a bell. One that cannot be rung costs time: the listener's own clock looks too.

@@ -31,7 +31,7 @@ use super::reader::{Read, Reader};
 use super::recorder::{Recorder, ring};
 use super::registry::Registry;
 use super::renewals::Renewals;
-use super::store::{Admitted, AgentsStore};
+use super::store::{Admitted, AgentsStore, OfAValue as _};
 use super::sync;
 
 /// What a door is made of.
@@ -88,6 +88,12 @@ impl AgentsDoor {
     #[cfg(test)]
     pub(super) fn recorder(&self) -> &Recorder {
         self.registry.polls().recorder()
+    }
+
+    /// For how long the facts that are being written wait for that; nothing if none are.
+    #[must_use]
+    pub fn facts_wait(&self) -> Option<std::time::Duration> {
+        self.registry.polls().recorder().waits()
     }
 
     /// Asks something of a host's session; false if it has none here.
@@ -193,24 +199,47 @@ fn serve_opens<S: AgentsStore>(
                 tracing::info!(count, "sessions are not opened without the lease; agents come back");
                 return vec![None; count];
             }
-            match store.open_sessions(openings).await {
-                Ok(opened) => {
-                    let is_between_lives =
-                        |opened: &Admitted| matches!(opened, Admitted::Session { is_between_lives: true, .. });
-                    if opened.iter().any(is_between_lives) {
-                        ring(&bell, Hint::Request);
-                    }
-                    opened.into_iter().map(Some).collect()
-                }
-                Err(error) => {
-                    tracing::warn!(error = %Chain(&error), "sessions cannot be opened; agents come back");
-                    vec![None; count]
-                }
+            let opened = open_all(&store, openings).await;
+            let is_between_lives =
+                |opened: &Option<Admitted>| matches!(opened, Some(Admitted::Session { is_between_lives: true, .. }));
+            if opened.iter().any(is_between_lives) {
+                ring(&bell, Hint::Request);
             }
+            opened
         }
     });
     background(tasks, "agents openings", serving);
     asker
+}
+
+/// Opens sessions by one statement. If that is refused for a value of one of them, all the others are opened in smaller ones: nobody keeps those out
+/// who come with him.
+pub(super) async fn open_all<S: AgentsStore>(store: &S, openings: Vec<Opening>) -> Vec<Option<Admitted>> {
+    let (mut answers, mut parts) = (Vec::with_capacity(openings.len()), vec![openings]);
+    while let Some(mut part) = parts.pop() {
+        let error = match store.open_sessions(part.clone()).await {
+            Ok(opened) => {
+                answers.extend(opened.into_iter().map(Some));
+                continue;
+            }
+            Err(error) => error,
+        };
+        match part.as_slice() {
+            [opening] if error.is_of_a_value() => {
+                tracing::error!(host = %opening.host, error = %Chain(&error), "a session can never be opened with what its host says");
+                answers.push(None);
+            }
+            [_, _, ..] if error.is_of_a_value() => {
+                let later = part.split_off(part.len() / 2);
+                parts.extend([later, part]);
+            }
+            [..] => {
+                tracing::warn!(error = %Chain(&error), "sessions cannot be opened; agents come back");
+                answers.extend(vec![None; part.len()]);
+            }
+        }
+    }
+    answers
 }
 
 fn serve_reads<S: AgentsStore>(

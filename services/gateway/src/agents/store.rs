@@ -21,8 +21,8 @@ use holdfast_wire::message::SignatureBytes;
 
 /// The authority, as the agents' door sees it.
 pub trait AgentsStore: Clone + Send + Sync + 'static {
-    /// Why it did not do what it was asked. The door retries and serves on; it does not tell kinds apart.
-    type Error: StdError + Send + Sync + 'static;
+    /// Why it did not do what it was asked. The door retries and serves on, but for what [`OfAValue`] says.
+    type Error: OfAValue + Send + Sync + 'static;
 
     /// Issues a session_epoch to each host that may have a session, in the order of `openings`.
     fn open_sessions(&self, openings: Vec<Opening>) -> impl Future<Output = Result<Vec<Admitted>, Self::Error>> + Send;
@@ -73,6 +73,12 @@ pub trait AgentsStore: Clone + Send + Sync + 'static {
 
     /// Gives the lease back.
     fn release_lease(&self) -> impl Future<Output = Result<(), Self::Error>> + Send;
+}
+
+/// What it says of an array that was refused whole.
+pub trait OfAValue: StdError {
+    /// Whether something in it is what can never be written: without it, the rest can.
+    fn is_of_a_value(&self) -> bool;
 }
 
 /// Whether a session may begin.

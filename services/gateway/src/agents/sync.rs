@@ -30,12 +30,12 @@ use holdfast_store::session::{Instance, Opening, Seen};
 use holdfast_wire::code::FaultCode;
 use holdfast_wire::limits::{
     ADDRESSES_MAX, AGENT_VERSION_BYTES_MAX, BODY_BYTES_MAX, CONDITIONS_MAX, HOSTNAME_BYTES_MAX, KERNEL_BYTES_MAX,
-    TEXT_BYTES_MAX, WRITER_BYTES_MAX,
+    NUMBER_MAX, TEXT_BYTES_MAX, WRITER_BYTES_MAX,
 };
 use holdfast_wire::message::{DriftReport, OutcomeReport, SignatureBytes, Writer};
 use holdfast_wire::sync::{
-    SYNC_DRIFTS_MAX, SYNC_OUTCOMES_MAX, SYNC_PATH, SYNC_REQUEST_BYTES_MAX, SYNC_WAIT_MS_MAX, SyncAnswer, SyncDrift,
-    SyncFault, SyncInventory, SyncOutcome, SyncRequest, SyncState,
+    SYNC_DRIFTS_MAX, SYNC_LAST_UPDATE_SEQ_MAX, SYNC_OUTCOMES_MAX, SYNC_PATH, SYNC_REQUEST_BYTES_MAX, SYNC_WAIT_MS_MAX,
+    SyncAnswer, SyncDrift, SyncFault, SyncInventory, SyncOutcome, SyncRequest, SyncState,
 };
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -160,6 +160,27 @@ fn check(request: &SyncRequest) -> Result<(), Refusal> {
         over("inventory.hostname", inventory.hostname.len(), HOSTNAME_BYTES_MAX)?;
         over("inventory.kernel", inventory.kernel.len(), KERNEL_BYTES_MAX)?;
         over("inventory.addresses", inventory.addresses.len(), ADDRESSES_MAX)?;
+    }
+    check_numbers(request)
+}
+
+/// Holds the numbers of a request against what is stored of them: one that is too large would be in the way of what others said.
+fn check_numbers(request: &SyncRequest) -> Result<(), Refusal> {
+    let over = |field, number: u64, number_max: u64| {
+        let reason = format!("{number} where at most {number_max} is taken");
+        if number <= number_max { Ok(()) } else { Err(Refusal::Field { field, reason }) }
+    };
+    let version = |field, stamp: &Stamp| over(field, stamp.version.raw(), NUMBER_MAX);
+    // What is answered has numbers that follow it.
+    over("last_update_seq", request.last_update_seq.raw(), SYNC_LAST_UPDATE_SEQ_MAX)?;
+    request.seen.iter().try_for_each(|seen| version("seen.version", &seen.stamp))?;
+    for outcome in &request.outcomes {
+        over("outcomes.update_seq", outcome.update_seq.raw(), NUMBER_MAX)?;
+        version("outcomes.wanted", &outcome.wanted)?;
+        outcome.applied.iter().try_for_each(|applied| version("outcomes.applied", applied))?;
+        for observed in outcome.conditions.iter().filter_map(|condition| condition.observed_version) {
+            over("outcomes.conditions.observed_version", observed.raw(), NUMBER_MAX)?;
+        }
     }
     Ok(())
 }

@@ -93,3 +93,16 @@ pub(super) const fn cause_word(cause: Cause) -> &'static str {
         Cause::Resend => "resend",
     }
 }
+
+/// What a fact is about.
+pub(super) const fn seen_word(seen: &store::Seen) -> &'static str {
+    match seen {
+        store::Seen::Addresses(_) => "addresses",
+        store::Seen::Closed(_) => "closed",
+        store::Seen::Drift(_) => "drift",
+        store::Seen::Fault { .. } => "fault",
+        store::Seen::Heard { .. } => "heard",
+        store::Seen::Outcome(_) => "outcome",
+        store::Seen::SnapshotSent { .. } => "snapshot_sent",
+    }
+}
