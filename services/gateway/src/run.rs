@@ -19,7 +19,7 @@ use holdfast_runtime::log::LogFormat;
 use holdfast_runtime::process::{self, DRAIN_GRACE, Process};
 use holdfast_runtime::{Build, Chain, Exit, Tasks, exit, tasks};
 use holdfast_session::limits::{LIVENESS_INTERVAL_MAX, LIVENESS_INTERVAL_MIN};
-use holdfast_store::{ConfigError, Store, StoreConfig};
+use holdfast_store::{ConfigError, Servers, Store, StoreConfig};
 use time::OffsetDateTime;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -170,22 +170,28 @@ pub async fn run(loaded: Loaded<GatewayConfig>) -> Result<(), Error> {
     let log_format = config.log_format.unwrap_or_else(LogFormat::of_terminal);
     let process = Process::start(BUILD, &config.log, log_format, Some(config.admin_listen)).await?;
     let gateway = GatewayId::new(Uuid::now_v7());
+    let servers = Servers::default();
     if config.doors.has_operators() {
-        operators::start(&config, gateway, &process).await?;
+        operators::start(&config, gateway, &servers, &process).await?;
     }
     if config.doors.has_agents() {
-        start_agents(&config, gateway, &process).await?;
+        start_agents(&config, gateway, &servers, &process).await?;
     }
     process.finish(DRAIN_GRACE).await?;
     Ok(())
 }
 
-async fn start_agents(config: &GatewayConfig, gateway: GatewayId, process: &Process) -> Result<(), Error> {
+async fn start_agents(
+    config: &GatewayConfig,
+    gateway: GatewayId,
+    servers: &Servers,
+    process: &Process,
+) -> Result<(), Error> {
     let folder = config.agents_identity.as_deref().ok_or(Error::Missing { key: "agents-identity" })?;
     let identity = Identity::load(folder, "gateway-agents", AGENTS_ROLE)?;
     let name = format!("holdfast-gateway {gateway}");
     let is_open = process.health.register("agents-door", None);
-    let store = open_store(config.agents_database_url.as_ref(), "agents-database-url", &name)?;
+    let store = open_store(config.agents_database_url.as_ref(), "agents-database-url", &name, servers)?;
     watch_store(&store, "agents-database", process);
     check_authority(&store, identity.authority).await?;
 
@@ -242,9 +248,9 @@ fn hooks() -> Result<Hooks, Error> {
     Ok(Hooks::default())
 }
 
-fn open_store(url: Option<&Secret>, key: &'static str, application: &str) -> Result<Store, Error> {
+fn open_store(url: Option<&Secret>, key: &'static str, application: &str, servers: &Servers) -> Result<Store, Error> {
     let url = url.ok_or(Error::Missing { key })?;
-    Ok(Store::connect_lazily(&StoreConfig::from_url(url.reveal(), application)?))
+    Ok(Store::connect_lazily_among(&StoreConfig::from_url(url.reveal(), application)?, servers.clone()))
 }
 
 /// A database of another authority is refused; one that is away is waited for by those who need it.

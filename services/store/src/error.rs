@@ -179,10 +179,10 @@ impl Error {
     #[must_use]
     pub const fn retry(&self) -> Retry {
         match self {
-            Self::Contended { .. } => Retry::Now,
-            Self::Unavailable { .. } | Self::WrongServer(_) | Self::TimedOut { .. } => {
-                Retry::After(Duration::from_secs(1))
-            }
+            Self::Contended { .. } | Self::WrongServer(WrongServer::Replaced) => Retry::Now,
+            Self::Unavailable { .. }
+            | Self::WrongServer(WrongServer::Standby | WrongServer::Former { .. })
+            | Self::TimedOut { .. } => Retry::After(Duration::from_secs(1)),
             Self::Exhausted { .. } => Retry::After(Duration::from_secs(5)),
             Self::OutcomeUnknown { .. }
             | Self::Fenced { .. }

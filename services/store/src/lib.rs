@@ -36,4 +36,4 @@ mod value;
 pub use config::{ConfigError, StoreConfig, Tls};
 pub use error::{Error, Retry};
 pub use pool::{STATEMENT_TIMEOUT, Store};
-pub use server::WrongServer;
+pub use server::{Servers, WrongServer};

@@ -4,12 +4,13 @@
 //!   and a statement cut in the middle leaves its connection in an unknown state.
 //! - A connection that failed in any other way than a refused statement is closed, never returned. So is one that did not answer in time:
 //!   the driver does not notice a peer that went silent.
-//! - A new connection is let in only if the server is the one to be asked ([`crate::server`]).
+//! - A new connection is let in only if the server is the one to be asked ([`crate::server`]). Once any of them has met its successor, the whole pool is
+//!   replaced: no older connection begins anything, nothing that one of them has read is believed, and nothing is committed on it.
 //! - No ping before use: the first statement finds a dead connection, which is then replaced; nothing has happened by then.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use holdfast_runtime::fail_point;
@@ -19,7 +20,7 @@ use tokio::time::timeout;
 
 use crate::config::StoreConfig;
 use crate::error::{Error, Retry, is_connection_loss, is_outdated};
-use crate::server::Servers;
+use crate::server::{Reign, Servers, WrongServer};
 
 /// The longest that the server works on one statement.
 pub const STATEMENT_TIMEOUT: Duration = Duration::from_secs(15);
@@ -90,16 +91,25 @@ pub struct Store {
 struct Inner {
     options: PgConnectOptions,
     connections_max: u32,
-    pool: RwLock<PgPool>,
+    pool: RwLock<Pool>,
     pool_timeouts: AtomicU32,
-    servers: Arc<Servers>,
+    servers: Servers,
 }
 
-fn new_pool(options: &PgConnectOptions, connections_max: u32, servers: &Arc<Servers>) -> PgPool {
-    let servers = Arc::clone(servers);
-    PgPoolOptions::new()
+/// Connections that were all let in while the same server was the newest, or are of no more use.
+#[derive(Clone, Debug)]
+struct Pool {
+    connections: PgPool,
+    reign: Reign,
+}
+
+fn new_pool(options: &PgConnectOptions, connections_max: u32, servers: &Servers) -> Pool {
+    // Taken first: who is let in after this is no former server of this reign.
+    let reign = servers.reign();
+    let servers = servers.clone();
+    let connections = PgPoolOptions::new()
         .after_connect(move |connection, _| {
-            let servers = Arc::clone(&servers);
+            let servers = servers.clone();
             Box::pin(async move { servers.admit(connection).await })
         })
         .max_connections(connections_max)
@@ -107,13 +117,20 @@ fn new_pool(options: &PgConnectOptions, connections_max: u32, servers: &Arc<Serv
         .idle_timeout(Duration::from_secs(600))
         .max_lifetime(Duration::from_secs(1800))
         .test_before_acquire(false)
-        .connect_lazy_with(options.clone())
+        .connect_lazy_with(options.clone());
+    Pool { connections, reign }
 }
 
 impl Store {
     /// Makes a pool of connections; none is opened yet.
     #[must_use]
     pub fn connect_lazily(config: &StoreConfig) -> Self {
+        Self::connect_lazily_among(config, Servers::default())
+    }
+
+    /// The same for a process that has several stores of one database: what one of them has seen of its servers holds for all.
+    #[must_use]
+    pub fn connect_lazily_among(config: &StoreConfig, servers: Servers) -> Self {
         let milliseconds = |duration: Duration| duration.as_millis().to_string();
         let options = config.options().options([
             ("statement_timeout", milliseconds(STATEMENT_TIMEOUT)),
@@ -121,7 +138,6 @@ impl Store {
             ("idle_in_transaction_session_timeout", milliseconds(Duration::from_secs(10))),
             ("timezone", "UTC".to_owned()),
         ]);
-        let servers = Arc::new(Servers::default());
         let connections_max = config.connections_max;
         let pool = RwLock::new(new_pool(&options, connections_max, &servers));
         let inner = Inner { options, connections_max, pool, pool_timeouts: AtomicU32::new(0), servers };
@@ -154,7 +170,7 @@ impl Store {
 
     /// Closes every connection once it is free.
     pub async fn close(&self) {
-        self.inner.pool().close().await;
+        self.inner.pool().connections.close().await;
     }
 
     /// Runs a transaction in a task of its own, again if another was in the way.
@@ -175,23 +191,49 @@ impl Store {
 }
 
 impl Inner {
-    fn pool(&self) -> PgPool {
+    /// The pool of this reign: the connections of an earlier one close as they come back.
+    fn pool(&self) -> Pool {
         // A panic while the lock is held is not possible: it is held for a clone or a store only.
-        self.pool.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+        let pool = self.pool.read().unwrap_or_else(PoisonError::into_inner).clone();
+        if self.is_newest(pool.reign) {
+            return pool;
+        }
+        let mut pool = self.pool.write().unwrap_or_else(PoisonError::into_inner);
+        if !self.is_newest(pool.reign) {
+            tracing::warn!("another server took over as the database; no connection to the one before is used again");
+            *pool = new_pool(&self.options, self.connections_max, &self.servers);
+        }
+        pool.clone()
     }
 
+    fn is_newest(&self, reign: Reign) -> bool {
+        self.servers.reign() == reign
+    }
+
+    /// A connection to the newest server that this process has seen.
     async fn acquire(&self) -> Result<Held, Error> {
-        let pool = self.pool();
+        // The one that finds out that another server took over is of the pool that ends thereby, like all that were waited for meanwhile.
+        for _ in 0..TRIES_MAX {
+            let held = self.acquire_any().await?;
+            if self.is_newest(held.reign) {
+                return Ok(held);
+            }
+        }
+        Err(Error::WrongServer(WrongServer::Replaced))
+    }
+
+    async fn acquire_any(&self) -> Result<Held, Error> {
+        let Pool { connections, reign } = self.pool();
         // The pool itself would go on asking a server that is refused until the wait is over.
         let acquired = tokio::select! {
             biased;
             wrong = self.servers.refused() => return Err(Error::WrongServer(wrong)),
-            acquired = pool.acquire() => acquired,
+            acquired = connections.acquire() => acquired,
         };
         match acquired {
             Ok(connection) => {
                 self.pool_timeouts.store(0, Ordering::Relaxed);
-                Ok(Held(Some(connection)))
+                Ok(Held { connection: Some(connection), reign })
             }
             Err(error) => {
                 if matches!(error, sqlx::Error::PoolTimedOut) {
@@ -209,8 +251,8 @@ impl Inner {
         }
         self.pool_timeouts.store(0, Ordering::Relaxed);
         tracing::warn!(in_a_row, "no database connection to be had; replacing the pool");
-        *self.pool.write().unwrap_or_else(std::sync::PoisonError::into_inner) =
-            new_pool(&self.options, self.connections_max, &self.servers);
+        let pool = new_pool(&self.options, self.connections_max, &self.servers);
+        *self.pool.write().unwrap_or_else(PoisonError::into_inner) = pool;
     }
 
     async fn repeat<T, F>(&self, what: &'static str, mode: Mode, work: &F) -> Result<T, Error>
@@ -244,20 +286,24 @@ impl Inner {
         }
         let after = mode.call_timeout();
         let mut held = self.begin(mode).await?;
-        let connection = held.connection();
-        match timeout(after, work(connection)).await {
+        match timeout(after, work(held.connection())).await {
             Err(_) => Err(Error::TimedOut { what: "a transaction", after }),
             Ok(Err(error)) => {
                 held.settle(&error).await;
                 Err(error)
             }
+            Ok(Ok(_)) if !self.is_newest(held.reign) => Err(Error::WrongServer(WrongServer::Replaced)),
             Ok(Ok(value)) => {
                 if mode.writes() {
                     fail_point(what, "before the commit");
-                    commit(connection, after).await?;
+                    commit(held.connection(), after).await?;
                     fail_point(what, "after the commit");
+                    if !self.is_newest(held.reign) {
+                        // Whether the successor has it is not known.
+                        return Err(Error::OutcomeUnknown { what: "commit", source: None });
+                    }
                     held.release();
-                } else if commit(connection, after).await.is_ok() {
+                } else if commit(held.connection(), after).await.is_ok() {
                     // What was read is one state however its transaction ends: only the connection is of no more use.
                     held.release();
                 }
@@ -274,6 +320,7 @@ impl Inner {
     {
         let mut held = self.acquire().await?;
         match timeout(ACQUIRE_TIMEOUT, work(held.connection())).await {
+            Ok(Ok(_)) if !self.is_newest(held.reign) => Ok(None),
             Ok(Ok(value)) => {
                 held.release();
                 Ok(Some(Ok(value)))
@@ -316,15 +363,18 @@ async fn commit(connection: &mut PgConnection, after: Duration) -> Result<(), Er
 }
 
 /// A connection that is closed unless it is released.
-struct Held(Option<PoolConnection<Postgres>>);
+struct Held {
+    connection: Option<PoolConnection<Postgres>>,
+    reign: Reign,
+}
 
 impl Held {
     fn connection(&mut self) -> &mut PgConnection {
-        self.0.as_mut().expect("taken only by release and drop, which end its life")
+        self.connection.as_mut().expect("taken only by release and drop, which end its life")
     }
 
     fn release(mut self) {
-        drop(self.0.take());
+        drop(self.connection.take());
     }
 
     /// What failed is over; the connection is worth keeping only if it says so in time.
@@ -338,7 +388,7 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        if let Some(connection) = self.0.take() {
+        if let Some(connection) = self.connection.take() {
             drop(connection.detach());
         }
     }

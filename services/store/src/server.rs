@@ -2,10 +2,11 @@
 //!
 //! - Each new connection is asked once, before anybody uses it: decisions are never read from a standby, which lags behind, and nothing is written to
 //!   an old primary that came back after another one was promoted.
+//! - What connections were let in before another server took over is counted as one reign; the pool uses no connection of an earlier one.
 //! - The history of a cluster is numbered by its timelines, which rise with each promotion. What was the highest is known from this process's own
 //!   connections; a process that is started anew believes the first server that answers. For hosts that is what the authority's epoch is for.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sqlx::Row as _;
 use sqlx::postgres::PgConnection;
@@ -27,6 +28,9 @@ pub enum WrongServer {
         /// The highest that was seen of its cluster.
         seen: i32,
     },
+    /// Another server took over while this one was asked, and this process has seen that one.
+    #[error("the server of the database was replaced by another one while it was asked")]
+    Replaced,
 }
 
 impl WrongServer {
@@ -35,7 +39,7 @@ impl WrongServer {
     pub const fn rule(&self) -> &'static str {
         match self {
             Self::Standby => "database-standby",
-            Self::Former { .. } => "database-former-primary",
+            Self::Former { .. } | Self::Replaced => "database-former-primary",
         }
     }
 }
@@ -47,17 +51,28 @@ struct Server {
     timeline: Option<i32>,
 }
 
-/// What is known of the servers that answered.
+/// What one process knows of the servers that answered: all of its stores of one database share it. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct Servers {
+    inner: Arc<Inner>,
+}
+
 #[derive(Debug, Default)]
-pub(crate) struct Servers {
+struct Inner {
     known: Mutex<Known>,
     refused: Notify,
 }
+
+/// How many servers took over from another one before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Reign(u64);
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
     /// The highest timeline, and of which cluster.
     newest: Option<(i64, i32)>,
+    /// Since when that is so.
+    reign: Reign,
     /// Why the last server that answered is not asked.
     wrong: Option<WrongServer>,
 }
@@ -71,7 +86,10 @@ impl Known {
             }
             // A cluster that was made anew has a history of its own.
             (Some(timeline), _) => {
-                self.newest = Some((server.cluster, timeline));
+                let newest = (server.cluster, timeline);
+                if self.newest.replace(newest).is_some_and(|before| before != newest) {
+                    self.reign.0 += 1;
+                }
                 Ok(())
             }
         };
@@ -83,7 +101,7 @@ impl Known {
 impl Servers {
     fn known(&self) -> MutexGuard<'_, Known> {
         // Nothing that can panic runs under this lock.
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Asks the server of a new connection who it is.
@@ -94,15 +112,20 @@ impl Servers {
         let server = ask(connection).await?;
         let verdict = self.known().judge(server);
         verdict.map_err(|wrong| {
-            self.refused.notify_waiters();
+            self.inner.refused.notify_waiters();
             sqlx::Error::Configuration(Box::new(wrong))
         })
+    }
+
+    /// Since when the newest server is the newest: what was connected in an earlier reign may reach a former one.
+    pub(crate) fn reign(&self) -> Reign {
+        self.known().reign
     }
 
     /// Waits until a server is refused.
     pub(crate) async fn refused(&self) -> WrongServer {
         loop {
-            self.refused.notified().await;
+            self.inner.refused.notified().await;
             if let Some(wrong) = self.known().wrong {
                 return wrong;
             }
@@ -139,7 +162,9 @@ mod tests {
         assert_eq!(known.wrong, Some(WrongServer::Standby));
         assert_eq!(known.judge(server(1, Some(3))), Ok(()));
         assert_eq!(known.wrong, None);
+        assert_eq!(known.reign, Reign(1), "one took over, and those that were refused did not");
         // Restored into a new cluster, whose history begins.
         assert_eq!(known.judge(server(9, Some(1))), Ok(()));
+        assert_eq!(known.reign, Reign(2));
     }
 }

@@ -10,6 +10,7 @@ use holdfast_identity::{CertificateName, Credential, Token, TrustRoots};
 use holdfast_model::ids::{AuthorityId, GatewayId};
 use holdfast_runtime::config::Loaded;
 use holdfast_runtime::process::Process;
+use holdfast_store::Servers;
 use tokio::net::TcpListener;
 
 use super::{Error, background, check_authority, open_store, watch_store};
@@ -44,13 +45,18 @@ impl Identity {
     }
 }
 
-pub(super) async fn start(config: &GatewayConfig, gateway: GatewayId, process: &Process) -> Result<(), Error> {
+pub(super) async fn start(
+    config: &GatewayConfig,
+    gateway: GatewayId,
+    servers: &Servers,
+    process: &Process,
+) -> Result<(), Error> {
     let folder = config.operators_identity.as_deref().ok_or(Error::Missing { key: "operators-identity" })?;
     let identity = Identity::load(folder)?;
     // Postgres cuts application names at 63 bytes.
     let name = format!("holdfast-operators {gateway}");
     let is_open = process.health.register("operators-door", None);
-    let store = open_store(config.operators_database_url.as_ref(), "operators-database-url", &name)?;
+    let store = open_store(config.operators_database_url.as_ref(), "operators-database-url", &name, servers)?;
     watch_store(&store, "operators-database", process);
     check_authority(&store, identity.authority).await?;
 
@@ -80,7 +86,7 @@ pub(super) async fn start(config: &GatewayConfig, gateway: GatewayId, process: &
 /// [`Error`] says what it lacked; no token is good then.
 pub async fn admin_token(loaded: Loaded<GatewayConfig>, name: &str) -> Result<Token, Error> {
     let config = loaded.config;
-    let store =
-        open_store(config.operators_database_url.as_ref(), "operators-database-url", "holdfast-gateway admin-token")?;
+    let (url, application) = (config.operators_database_url.as_ref(), "holdfast-gateway admin-token");
+    let store = open_store(url, "operators-database-url", application, &Servers::default())?;
     Ok(operators::create_admin_token(&store, name).await?)
 }

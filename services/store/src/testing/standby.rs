@@ -13,6 +13,11 @@ use super::{DATABASE, TestPostgres};
 /// How long a server may take until it follows, or leads.
 const FOLLOWS_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// The name of the file at which a server listens.
+fn socket_of(port: u16) -> String {
+    format!(".s.PGSQL.{port}")
+}
+
 impl TestPostgres {
     /// Starts a server that follows this one, at a port of its own, once it has all that is there.
     ///
@@ -94,16 +99,19 @@ impl TestPostgres {
     pub fn take_address_of(&mut self, other: &mut Self) {
         std::mem::swap(&mut self.address, &mut other.address);
         other.address = other.port;
+        let at = |name: String| self.folder.path().join(name);
         if other.port == self.address {
-            // It has the address for its own: from its next start on it has another one.
-            assert!(other.server.is_none(), "it is stopped first");
+            // It has the address for its own: it gets another one, now if it runs, and for its next start.
             other.port = 6_000;
+            if other.server.is_some() {
+                let (address, moved) = (at(socket_of(self.address)), at(socket_of(other.port)));
+                std::fs::rename(address, moved).expect("it listens there");
+            }
             other.address = other.port;
             other.settings.push(format!("port={}", other.port));
         }
-        let at = |name: String| self.folder.path().join(name);
-        let (address, new) = (at(format!(".s.PGSQL.{}", self.address)), at("new-address".to_owned()));
-        symlink(format!(".s.PGSQL.{}", self.port), &new).expect("the folder is ours");
+        let (address, new) = (at(socket_of(self.address)), at("new-address".to_owned()));
+        symlink(socket_of(self.port), &new).expect("the folder is ours");
         std::fs::rename(&new, &address).expect("the folder is ours");
     }
 

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use holdfast_model::intent::Intent;
 use holdfast_model::numbers::Revision;
 use holdfast_store::testing::TestPostgres;
-use holdfast_store::{Error, Retry, Store, WrongServer};
+use holdfast_store::{Error, Retry, Servers, Store, WrongServer};
+use sqlx::postgres::{PgConnectOptions, PgConnection};
+use sqlx::{Connection as _, Executor as _};
 
 use tokio::task::JoinSet;
 
@@ -65,6 +67,67 @@ async fn f27_a_former_primary_at_the_address_is_refused_by_all_that_saw_its_succ
     next.take_address_of(&mut fleet.server);
     assert_eq!(answered(&fleet.operators).await.raw(), 2);
     next.stop();
+}
+
+#[tokio::test]
+async fn f27_no_connection_that_still_stands_is_used_once_its_server_is_known_to_have_a_successor() {
+    let Split { fleet, next } = Split::start().await;
+    see_successor(&fleet.operators, &next).await;
+    for n in 0..6 {
+        fleet.put(vec![mk_namespace(&format!("n{n}"), "x")]).await;
+        assert_eq!(
+            fleet.operators.latest_revision().await.expect("reads").raw(),
+            n + 2,
+            "each read is of the successor"
+        );
+    }
+    assert_eq!(
+        fleet.server.sql("SELECT max(revision) FROM revisions").trim(),
+        "1",
+        "nothing is written to the old one"
+    );
+    let deadline = Instant::now() + FOUND;
+    while fleet.server.sql(CONNECTIONS).trim() != "0" {
+        assert!(Instant::now() < deadline, "a connection to the old one is kept");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn f27_what_one_store_of_a_process_has_seen_of_its_servers_holds_for_the_others() {
+    let Split { fleet, next } = Split::start().await;
+    let servers = Servers::default();
+    let among = |server: &TestPostgres| {
+        Store::connect_lazily_among(&server.config("holdfast_gateway_operators"), servers.clone())
+    };
+    let [first, other] = [&fleet.server, &next].map(among);
+    assert_eq!(first.latest_revision().await.expect("reads").raw(), 1);
+    see_successor(&other, &next).await;
+    let error = first.latest_revision().await.map(drop).expect_err("its own server is a former one");
+    assert!(matches!(error, Error::WrongServer(WrongServer::Former { found: 1, seen: 2 })), "{error:?}");
+}
+
+#[tokio::test]
+async fn f27_a_change_that_is_under_way_when_a_successor_is_seen_is_not_committed_where_it_began() {
+    let Split { fleet, next } = Split::start().await;
+    let old = fleet.server.config("postgres");
+    let options = PgConnectOptions::new().socket(&old.host).port(old.port).username(&old.user).database(&old.database);
+    let mut holder = PgConnection::connect_with(&options).await.expect("it runs");
+    holder.execute("BEGIN; LOCK TABLE revisions").await.expect("it is free");
+    let mut changing = JoinSet::new();
+    let operators = fleet.operators.clone();
+    changing.spawn(async move { operators.apply_intent(mk_change(vec![mk_namespace("b", "x")])).await });
+    let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+    let deadline = Instant::now() + FOUND;
+    while fleet.server.sql(waits).trim() != "1" {
+        assert!(Instant::now() < deadline, "the change is at work on the connection that was kept");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    see_successor(&fleet.operators, &next).await;
+    holder.execute("ROLLBACK").await.expect("it holds");
+    changing.join_next().await.expect("it was begun").expect("no panic").expect("it is done anew where it lasts");
+    assert_eq!(fleet.server.sql("SELECT max(revision) FROM revisions").trim(), "1");
+    assert_eq!(next.sql("SELECT max(revision) FROM revisions").trim(), "2");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -136,6 +199,43 @@ async fn answered(store: &Store) -> Revision {
             Err(error) => assert!(Instant::now() < deadline, "{error:?}"),
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// The connections of the operators' store.
+const CONNECTIONS: &str = "SELECT count(*) FROM pg_stat_activity WHERE usename = 'holdfast_gateway_operators'";
+
+/// A former primary that still runs and holds one connection of the operators' store, and its successor, at the address.
+struct Split {
+    fleet: Fleet,
+    next: TestPostgres,
+}
+
+impl Split {
+    async fn start() -> Self {
+        let mut fleet = Fleet::start().await;
+        fleet.put(vec![mk_namespace("a", "x")]).await;
+        let mut next = fleet.server.standby(5433);
+        next.promote();
+        next.take_address_of(&mut fleet.server);
+        assert_eq!(fleet.server.sql(CONNECTIONS).trim(), "1");
+        Self { fleet, next }
+    }
+}
+
+/// Has a store connect anew until one of its connections is the successor's.
+async fn see_successor(store: &Store, next: &TestPostgres) {
+    let deadline = Instant::now() + FOUND;
+    while next.sql(CONNECTIONS).trim() == "0" {
+        assert!(Instant::now() < deadline, "no connection is opened");
+        let mut asking = JoinSet::new();
+        for _ in 0..4 {
+            let store = store.clone();
+            asking.spawn(async move { store.ping().await });
+        }
+        while let Some(asked) = asking.join_next().await {
+            asked.expect("no panic").expect("somebody answers");
+        }
     }
 }
 
