@@ -227,7 +227,10 @@ pub fn main() -> ExitCode {
         }
     };
     match execute(arguments) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => {
+            log::flush();
+            ExitCode::SUCCESS
+        }
         Err(error) => {
             print::error(&error, error.rule());
             ExitCode::FAILURE

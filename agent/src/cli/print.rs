@@ -6,7 +6,7 @@ use std::path::Path;
 
 use holdfast_model::condition::Holds;
 use holdfast_model::name::Name;
-use holdfast_runtime::Chain;
+use holdfast_runtime::{Chain, log};
 use serde::Serialize;
 
 use crate::enrolment::{Enrolled, Grant};
@@ -15,8 +15,7 @@ use crate::session::Link;
 
 /// The error with its causes, once.
 pub(super) fn error(error: &dyn Error, rule: &str) {
-    // With stderr gone there is nobody left to tell; the code still says it.
-    drop(writeln!(io::stderr().lock(), "holdfast-agent: {} [{rule}]", Chain(error)));
+    log::say_last(&format!("holdfast-agent: {} [{rule}]", Chain(error)));
 }
 
 pub(super) fn enrolled(Enrolled { host, by }: Enrolled, name: &Name) -> io::Result<()> {

@@ -5,6 +5,7 @@
 //! The operators' command line has its own table; only `usage` is shared with it.
 
 use crate::chain::Chain;
+use crate::log;
 use std::error::Error;
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -59,13 +60,15 @@ pub trait Fatal: Error {
     fn rule(&self) -> &'static str;
 }
 
-/// Ends `main`: prints the chain of an error and its rule to stderr, once, and gives its code.
+/// Ends `main`: prints the chain of an error and its rule to stderr, once, behind what was logged, and gives its code.
 pub fn finish<E: Fatal + 'static>(result: Result<(), E>) -> ExitCode {
     match result {
-        Ok(()) => Exit::Ok.into(),
+        Ok(()) => {
+            log::flush();
+            Exit::Ok.into()
+        }
         Err(error) => {
-            // With stderr gone there is nobody left to tell; the code still says it.
-            let _told = writeln!(std::io::stderr(), "error: {} [{}]", Chain(&error), error.rule());
+            log::say_last(&format!("error: {} [{}]", Chain(&error), error.rule()));
             error.exit().into()
         }
     }

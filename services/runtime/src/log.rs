@@ -5,10 +5,15 @@
 //! - JSON is the default where stderr is no terminal; each of its lines says which service and version wrote it.
 //! - A panic is logged too, with its place.
 //! - A filter that cannot be read stops the start.
-//! - A line that nobody takes, since the disk is full or the reader is gone, is lost and counted, and ends nothing. The next one begins a line of its own.
+//! - Nobody waits for the log: one thread writes what the others put into a queue of bounded size. A line that nobody takes, since the disk is full, the
+//!   reader is gone or it does not read, is lost and counted, and ends and holds up nothing. The next one begins a line of its own.
+//! - At the end what waits is written first, within a bounded time.
 //!
 //! What is logged at which level is decided where it is logged; no credential is, at any level.
 
+mod queue;
+
+use self::queue::{Lines, Queue};
 use crate::Build;
 use crate::exit::{Exit, Fatal};
 use serde::{Deserialize, Serialize};
@@ -16,7 +21,8 @@ use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::{self, IsTerminal as _, Write};
 use std::panic::PanicHookInfo;
 use std::str::FromStr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::ParseError;
 use tracing_subscriber::fmt::MakeWriter;
@@ -24,6 +30,13 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 /// The filter where none is set.
 pub const FILTER: &str = "info";
+
+/// How long the end of a process waits for its last lines: with 25 s of draining and 1 s for threads that block, under the 30 s that supervisors are
+/// told to wait.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// What waits to be written by this process.
+static WAITING: OnceLock<Arc<Lines>> = OnceLock::new();
 
 /// Why logging cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -40,13 +53,16 @@ pub enum Error {
     /// Somebody else logs already.
     #[error("logging was started before")]
     Started,
+    /// The machine has no thread for it.
+    #[error("the thread that writes the log cannot be started")]
+    Thread(#[source] io::Error),
 }
 
 impl Fatal for Error {
     fn exit(&self) -> Exit {
         match self {
             Self::Filter { .. } => Exit::Config,
-            Self::Started => Exit::Software,
+            Self::Started | Self::Thread(_) => Exit::Software,
         }
     }
 
@@ -54,6 +70,7 @@ impl Fatal for Error {
         match self {
             Self::Filter { .. } => "log-filter",
             Self::Started => "log-started",
+            Self::Thread(_) => "log-thread",
         }
     }
 }
@@ -91,12 +108,38 @@ impl FromStr for LogFormat {
 /// Starts logging for the whole process.
 ///
 /// # Errors
-/// [`Error::Filter`] for a filter that cannot be read, [`Error::Started`] for a second start.
+/// [`Error::Filter`] for a filter that cannot be read, [`Error::Started`] for a second start, [`Error::Thread`] where there is no thread for it.
 pub fn init(build: Build, filter: &str, format: LogFormat) -> Result<(), Error> {
-    let dispatch = dispatch(build, filter, format, io::stderr)?;
+    let queue = Queue::start(io::stderr()).map_err(Error::Thread)?;
+    let waiting = Arc::clone(queue.lines());
+    let dispatch = dispatch(build, filter, format, queue)?;
     dispatch.try_init().map_err(|_| Error::Started)?;
+    WAITING.set(waiting).map_err(|_| Error::Started)?;
     std::panic::set_hook(Box::new(log_panic));
     Ok(())
+}
+
+/// Waits until what was logged is written, a bounded time: the process is about to end.
+pub fn flush() {
+    if let Some(waiting) = WAITING.get() {
+        // What nobody has taken by then, nobody takes.
+        let _written = waiting.flush(FLUSH_TIMEOUT);
+    }
+}
+
+/// Says to stderr why the process ends, as it is and behind everything that was logged, and waits a bounded time for whoever reads.
+pub fn say_last(text: &str) {
+    match WAITING.get() {
+        Some(waiting) => {
+            // With no room left nobody reads; the exit code still says it.
+            let _taken = waiting.put(format!("{text}\n").into_bytes());
+            flush();
+        }
+        None => {
+            // With stderr gone there is nobody left to tell.
+            let _told = writeln!(io::stderr(), "{text}");
+        }
+    }
 }
 
 /// A panic is a line like any other, with its place; the usual hook would write raw text between JSON lines.
@@ -109,73 +152,46 @@ fn log_panic(panic: &PanicHookInfo<'_>) {
         backtrace = captured.then(|| tracing::field::display(&backtrace)),
         "panicked"
     );
+    if std::thread::current().name() == Some("main") {
+        // The process ends by it.
+        flush();
+    }
 }
 
-fn dispatch<W>(build: Build, filter: &str, format: LogFormat, to: W) -> Result<tracing::Dispatch, Error>
-where
-    W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
-{
+fn dispatch(build: Build, filter: &str, format: LogFormat, queue: Queue) -> Result<tracing::Dispatch, Error> {
     let filter = EnvFilter::try_new(filter).map_err(|source| Error::Filter { filter: filter.to_owned(), source })?;
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false);
     // It would tell of a line that cannot be written by another one, and panic where that one fails too.
     let lines = lines.log_internal_errors(false);
     Ok(match format {
-        LogFormat::Text => lines.with_writer(Lines { to, head: None, cut: AtomicBool::new(false) }).into(),
+        LogFormat::Text => lines.with_writer(Writer { queue, head: None }).into(),
         LogFormat::Json => {
             let head = format!(r#"{{"service":{:?},"version":{:?},"#, build.service, build.version);
-            lines
-                .json()
-                .flatten_event(true)
-                .with_writer(Lines { to, head: Some(head), cut: AtomicBool::new(false) })
-                .into()
+            lines.json().flatten_event(true).with_writer(Writer { queue, head: Some(head) }).into()
         }
     })
 }
 
 /// Makes every write one clean line: `tracing-subscriber` writes each event by one call.
-struct Lines<W> {
-    to: W,
+struct Writer {
+    queue: Queue,
     head: Option<String>,
-    /// The last line was taken in part.
-    cut: AtomicBool,
 }
 
-impl<'w, W: MakeWriter<'w>> MakeWriter<'w> for Lines<W> {
-    type Writer = Line<'w, W::Writer>;
+impl<'w> MakeWriter<'w> for Writer {
+    type Writer = Line<'w>;
 
-    fn make_writer(&'w self) -> Self::Writer {
-        Line { to: self.to.make_writer(), head: self.head.as_deref(), cut: &self.cut }
+    fn make_writer(&'w self) -> Line<'w> {
+        Line { to: self.queue.lines(), head: self.head.as_deref() }
     }
 }
 
-struct Line<'w, W> {
-    to: W,
+struct Line<'w> {
+    to: &'w Lines,
     head: Option<&'w str>,
-    cut: &'w AtomicBool,
 }
 
-impl<W: Write> Line<'_, W> {
-    /// Writes it behind the end of one that was cut.
-    fn put(&mut self, line: &[u8]) -> io::Result<()> {
-        if self.cut.load(Ordering::Relaxed) {
-            self.to.write_all(b"\n")?;
-            self.cut.store(false, Ordering::Relaxed);
-        }
-        let mut left = line;
-        while !left.is_empty() {
-            match self.to.write(left) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(count) => left = left.get(count..).unwrap_or_default(),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => return Err(error),
-            }
-            self.cut.store(!left.is_empty(), Ordering::Relaxed);
-        }
-        Ok(())
-    }
-}
-
-impl<W: Write> Write for Line<'_, W> {
+impl Write for Line<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(bytes);
         let text = text.strip_suffix('\n').unwrap_or(&text);
@@ -196,22 +212,20 @@ impl<W: Write> Write for Line<'_, W> {
             }
         }
         line.push('\n');
-        if let Err(error) = self.put(line.as_bytes()) {
-            metrics::counter!("holdfast_log_lines_lost_total").increment(1);
-            return Err(error);
-        }
+        self.to.put(line.into_bytes()).map_err(|queue::Full| io::ErrorKind::StorageFull)?;
         Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.to.flush()
+        // The queue's thread does.
+        Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::{Arc, Mutex};
+    use std::sync::Mutex;
 
     const BUILD: Build = Build { service: "gateway", version: "1.2.3", commit: None };
 
@@ -249,7 +263,7 @@ mod tests {
 
     #[test]
     fn filter_that_cannot_be_read_is_named() {
-        let refused = dispatch(BUILD, "holdfast=loud", LogFormat::Text, io::sink).unwrap_err();
+        let refused = dispatch(BUILD, "holdfast=loud", LogFormat::Text, Queue::start(io::sink()).unwrap()).unwrap_err();
         assert!(matches!(&refused, Error::Filter { filter, .. } if filter == "holdfast=loud"));
         assert_eq!(refused.exit(), Exit::Config);
     }
@@ -261,6 +275,7 @@ mod tests {
             init(BUILD, "info", LogFormat::Text).unwrap();
             tracing::info!("nobody reads this");
             assert!(std::thread::spawn(|| panic!("nor this")).join().is_err());
+            flush();
             return;
         }
         let name = "log::tests::a_log_that_takes_nothing_ends_nobody_also_not_one_that_panics";
@@ -287,13 +302,16 @@ mod tests {
     fn what_follows_a_line_that_was_cut_is_a_line_of_its_own() {
         let (captured, room) = (Captured::default(), Arc::new(Mutex::new(usize::MAX)));
         let to = Small { to: captured.clone(), room: Arc::clone(&room) };
-        let dispatch = dispatch(BUILD, "info", LogFormat::Json, move || to.clone()).unwrap();
+        let queue = Queue::start(to).unwrap();
+        let waiting = Arc::clone(queue.lines());
+        let dispatch = dispatch(BUILD, "info", LogFormat::Json, queue).unwrap();
         tracing::dispatcher::with_default(&dispatch, || {
             for (free, said) in
                 [(usize::MAX, "one"), (10, "cut"), (0, "lost"), (usize::MAX, "two"), (usize::MAX, "three")]
             {
                 *room.lock().unwrap() = free;
                 tracing::info!("{said}");
+                assert!(waiting.flush(FLUSH_TIMEOUT));
             }
         });
         let text = String::from_utf8(captured.0.lock().unwrap().clone()).unwrap();
@@ -303,7 +321,6 @@ mod tests {
     }
 
     /// Takes so many bytes more.
-    #[derive(Clone)]
     struct Small {
         to: Captured,
         room: Arc<Mutex<usize>>,
@@ -341,9 +358,11 @@ mod tests {
 
     fn capture(format: LogFormat, filter: &str, work: impl FnOnce()) -> String {
         let captured = Captured::default();
-        let to = captured.clone();
-        let dispatch = dispatch(BUILD, filter, format, move || to.clone()).unwrap();
+        let queue = Queue::start(captured.clone()).unwrap();
+        let waiting = Arc::clone(queue.lines());
+        let dispatch = dispatch(BUILD, filter, format, queue).unwrap();
         tracing::dispatcher::with_default(&dispatch, work);
+        assert!(waiting.flush(FLUSH_TIMEOUT));
         let bytes = captured.0.lock().unwrap().clone();
         String::from_utf8(bytes).unwrap()
     }

@@ -1,8 +1,9 @@
 //! The wish to end, and the signals that bring it.
 //!
-//! - The first SIGTERM or SIGINT asks everything to drain; the second one ends the process at once.
+//! - The first SIGTERM or SIGINT asks everything to drain; the second one ends the process at once, but for the log's last lines.
 //! - A [`Shutdown`] is only ever asked for, never taken back.
 
+use crate::log;
 use crate::tasks::Tasks;
 use std::convert::Infallible;
 use std::io;
@@ -67,7 +68,11 @@ pub fn watch_signals(tasks: &Tasks) -> Result<(), Error> {
     let interrupt = signal(SignalKind::interrupt()).map_err(Error)?;
     let shutdown = tasks.shutdown().clone();
     tasks.background("signals", async move {
-        listen(shutdown, terminate, interrupt, || std::process::exit(EXIT_BY_SECOND_SIGNAL)).await;
+        let end_now = || {
+            log::flush();
+            std::process::exit(EXIT_BY_SECOND_SIGNAL)
+        };
+        listen(shutdown, terminate, interrupt, end_now).await;
         Ok::<_, Infallible>(())
     });
     Ok(())
