@@ -11,7 +11,7 @@ use holdfast_identity::files;
 use holdfast_model::artifact;
 use holdfast_model::policy::Body;
 
-use super::{Error, load_policy};
+use super::{Error, load, load_policy};
 
 const FILE: &str = "override.hfp";
 
@@ -36,13 +36,12 @@ pub fn load_local(state_folder: &Path) -> Result<Option<Body>, Error> {
 /// What lies in its place, whatever it is: to be put back if what replaces it is refused.
 ///
 /// # Errors
-/// [`Error::Read`] if something is there that cannot be read.
+/// [`Error::Read`] or [`Error::TooLarge`] if something is there that cannot be read.
 pub fn read_local(state_folder: &Path) -> Result<Option<Vec<u8>>, Error> {
-    let path = local_file(state_folder);
-    match fs::read(&path) {
+    match load(&local_file(state_folder)) {
         Ok(bytes) => Ok(Some(bytes)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(source) => Err(Error::Read { path, source }),
+        Err(Error::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
     }
 }
 

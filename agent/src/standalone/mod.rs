@@ -4,13 +4,13 @@
 //!   and JSON, concrete like a body: addresses and numbers, no selectors.
 //! - A rule keeps its key while its direction, order, action, statement and place among equals stay, so that editing its peers edits elements in place.
 //! - An unknown word is refused with its place; nothing is guessed.
+//! - What is no plain file has a bounded time to come to its end, and everything a bounded size: a device may have no end.
 
 mod json;
 mod local;
 
 use std::fs;
-use std::io;
-use std::os::unix::fs::FileTypeExt as _;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::sync_channel;
 use std::thread;
@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use holdfast_model::artifact;
 use holdfast_model::policy::Body;
+use holdfast_wire::limits::BODY_BYTES_MAX;
 
 pub use json::PolicyError;
 pub(crate) use json::parse_range;
@@ -34,6 +35,12 @@ pub enum Error {
         /// Why.
         #[source]
         source: io::Error,
+    },
+    /// It is larger than any policy.
+    #[error("{} is larger than {FILE_BYTES_MAX} bytes", .path.display())]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
     },
     /// Its bytes are no artifact.
     #[error("{} is no artifact", .path.display())]
@@ -79,6 +86,7 @@ impl Error {
     pub const fn rule(&self) -> &'static str {
         match self {
             Self::Read { .. } => "policy-unreadable",
+            Self::TooLarge { .. } => "policy-too-large",
             Self::Write { .. } | Self::Keep { .. } => "state-unusable",
             Self::Artifact { .. } => "policy-artifact",
             Self::Policy { .. } => "policy-malformed",
@@ -86,21 +94,43 @@ impl Error {
     }
 }
 
+/// The largest file: four times the largest body that is sent, for JSON writes a prefix of 5 to 8 bytes as about 20.
+const FILE_BYTES_MAX: usize = 4 * BODY_BYTES_MAX;
+
 /// How long a pipe that is given as a file may take to be written, whoever writes it.
 const PIPE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What a file holds. A pipe has no end before somebody wrote into it and closed it: it is not waited for longer than this.
-fn read_within(path: &Path, limit: Duration) -> io::Result<Vec<u8>> {
-    if !fs::metadata(path)?.file_type().is_fifo() {
-        return fs::read(path);
+/// What a file holds, if it is not too large.
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let file = fs::File::open(path)?;
+    let mut bytes = Vec::new();
+    file.take(FILE_BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;
+    if bytes.len() > FILE_BYTES_MAX {
+        return Err(io::ErrorKind::FileTooLarge.into());
     }
-    let (done, read) = sync_channel(1);
+    Ok(bytes)
+}
+
+/// The same. A pipe has no end before somebody wrote into it and closed it: what is no plain file is not waited for longer than this.
+fn read_within(path: &Path, limit: Duration) -> io::Result<Vec<u8>> {
+    if fs::metadata(path)?.is_file() {
+        return read(path);
+    }
+    let (done, is_read) = sync_channel(1);
     let pipe = path.to_owned();
     // One that nobody ever writes into keeps this thread until the process ends.
-    thread::spawn(move || drop(done.send(fs::read(pipe))));
-    read.recv_timeout(limit).unwrap_or_else(|_| {
-        let words = format!("it is a pipe that nobody wrote to its end within {} s", limit.as_secs());
+    thread::spawn(move || drop(done.send(read(&pipe))));
+    is_read.recv_timeout(limit).unwrap_or_else(|_| {
+        let words = format!("it is a pipe or a device that nobody wrote to its end within {} s", limit.as_secs());
         Err(io::Error::new(io::ErrorKind::TimedOut, words))
+    })
+}
+
+/// What lies there, whatever it says.
+fn load(path: &Path) -> Result<Vec<u8>, Error> {
+    read_within(path, PIPE_TIMEOUT).map_err(|source| {
+        let (path, is_too_large) = (path.to_owned(), source.kind() == io::ErrorKind::FileTooLarge);
+        if is_too_large { Error::TooLarge { path } } else { Error::Read { path, source } }
     })
 }
 
@@ -110,7 +140,7 @@ fn read_within(path: &Path, limit: Duration) -> io::Result<Vec<u8>> {
 /// [`Error`] if the file cannot be read or says something that is no policy.
 pub fn load_policy(path: &Path) -> Result<Body, Error> {
     let owned = || path.to_owned();
-    let bytes = read_within(path, PIPE_TIMEOUT).map_err(|source| Error::Read { path: owned(), source })?;
+    let bytes = load(path)?;
     if bytes.first() == Some(&artifact::FORMAT) {
         return artifact::decode(&bytes).map_err(|source| Error::Artifact { path: owned(), source });
     }
@@ -131,6 +161,25 @@ mod tests {
     use nix::unistd::mkfifo;
 
     use super::*;
+
+    #[test]
+    fn a_file_or_a_device_without_end_is_refused_by_its_size_and_the_largest_is_read() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let large = folder.path().join("large");
+        let size = |bytes: usize| {
+            let file = fs::File::create(&large).expect("the folder is ours");
+            file.set_len(bytes as u64).expect("a file without blocks");
+        };
+        size(FILE_BYTES_MAX + 1);
+        for path in [Path::new("/dev/zero"), &large] {
+            let error = load_policy(path).expect_err("it is larger than any policy");
+            assert!(matches!(&error, Error::TooLarge { path: named } if named == path), "{error}");
+            assert_eq!(error.rule(), "policy-too-large");
+        }
+        size(FILE_BYTES_MAX);
+        let error = load_policy(&large).expect_err("it says nothing");
+        assert_eq!(error.rule(), "policy-malformed", "it is read, and looked at: {error}");
+    }
 
     #[test]
     fn a_pipe_that_nobody_writes_is_not_waited_for_without_end_and_one_that_somebody_writes_is_read() {
