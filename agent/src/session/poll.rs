@@ -470,6 +470,7 @@ async fn ask(enrolment: &Enrolment, gateway: &str, request: &SyncRequest) -> Hea
         "draining" => theirs(RefusalCode::Draining, retry_after_ms),
         "too-many-faults" => theirs(RefusalCode::TooManyFaults, 0),
         "certificate-unknown" => theirs(RefusalCode::CertificateRevoked, 0),
+        "certificate-expired" => theirs(RefusalCode::CertificateExpired, 0),
         "host-unknown" => theirs(RefusalCode::HostUnknown, 0),
         "contested" => theirs(RefusalCode::Superseded, 30_000),
         "overloaded" => theirs(RefusalCode::Overloaded, 5_000),

@@ -20,11 +20,12 @@ impl HintNumbers {
     /// Takes the next hint that was heard; whether hints may be missing before it.
     ///
     /// Under one lease they are numbered from 1 without a hole, so the first that is heard, a hole, and another lease are doubts: whoever led before may
-    /// have stored what it never told. An older lease is one too, since the database may have been restored, with its leases. One that repeats an older
-    /// number of the lease that was heard last tells nothing.
+    /// have stored what it never told. An older lease is one too, since the database may have been restored, with its leases; and so is the first of a
+    /// lease of which later ones were heard, since a restored database gives the same lease again. Any other that repeats an older number of the lease
+    /// that was heard last tells nothing.
     pub fn are_in_doubt_before(&mut self, hint: &HostHint) -> bool {
         let of_this_lease = self.last.filter(|(term, _)| *term == hint.lease_term).map(|(_, n)| n);
-        if of_this_lease.is_some_and(|n| hint.n <= n) {
+        if of_this_lease.is_some_and(|n| hint.n == n || (1 < hint.n && hint.n < n)) {
             return false;
         }
         self.last = Some((hint.lease_term, hint.n));
@@ -53,6 +54,9 @@ mod tests {
         assert!(are_in_doubt(5, 2), "another one, whose first is missing");
         assert!(are_in_doubt(5, u64::MAX) && !are_in_doubt(5, 3) && are_in_doubt(6, 1), "whatever a stranger numbers");
         assert!(are_in_doubt(2, 1), "an older one: its lease may be of a database that was restored");
-        assert!(!are_in_doubt(2, 2));
+        assert!(!are_in_doubt(2, 1), "again");
+        assert!(!are_in_doubt(2, 2) && are_in_doubt(2, 100));
+        assert!(are_in_doubt(2, 1), "the lease of a database that was restored may have the same number");
+        assert!(!are_in_doubt(2, 2) && are_in_doubt(2, 4), "and its holes are told as they come");
     }
 }

@@ -169,6 +169,9 @@ pub struct SyncAnswer {
     /// What was wrong with the request and is passed over.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<SyncFault>,
+    /// What is desired could not be read: that there are no states says nothing of it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unread: bool,
 }
 
 /// The desired state of one component.

@@ -114,6 +114,7 @@ fn the_largest_poll_and_the_largest_answer_fit_their_caps() {
             SyncFault { code: "outcome_contradiction".to_owned(), update_seq: UpdateSeq::from_raw(u64::MAX) };
             SYNC_OUTCOMES_MAX
         ],
+        unread: true,
     };
     let written = serde_json::to_vec(&answer).expect("JSON").len();
     assert!(written <= SYNC_ANSWER_BYTES_MAX, "{written} of {SYNC_ANSWER_BYTES_MAX}");

@@ -233,6 +233,7 @@ impl Gateway {
             states: Vec::new(),
             directives: Vec::new(),
             faults: Vec::new(),
+            unread: false,
         }
     }
 

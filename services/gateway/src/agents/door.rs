@@ -18,6 +18,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::server::TlsStream;
 
+use super::connections::Connections;
 use super::context::Context;
 use super::limits::{CONNECTIONS_MAX, HANDSHAKES_MAX, HANDSHAKES_PER_SOURCE_MAX, SHORT_TIMEOUT};
 use super::session;
@@ -30,6 +31,7 @@ pub(super) struct Door {
     pub(super) authority: AuthorityId,
     pub(super) tls: Arc<ServerTls>,
     pub(super) http: Router,
+    pub(super) connections: Connections,
     pub(super) tasks: Tasks,
 }
 
@@ -84,7 +86,16 @@ impl Door {
     async fn http(&self, stream: TlsStream<TcpStream>, address: SocketAddr, admission: Admission) {
         let draining = self.tasks.shutdown().asked();
         let http = self.http.clone().layer(Extension(CameFrom(address.ip())));
-        serve_http(stream, address, http, admission, SHORT_TIMEOUT, draining).await;
+        let place = match &admission {
+            Admission::HttpHost(peer) => Some(self.connections.enter(peer.host)),
+            Admission::HttpAnonymous | Admission::Session(_) => None,
+        };
+        let serving = serve_http(stream, address, http, admission, SHORT_TIMEOUT, draining);
+        let Some(mut place) = place else { return serving.await };
+        tokio::select! {
+            () = serving => {}
+            () = place.lost() => tracing::debug!(%address, "a newer connection of the same host takes the place of its oldest"),
+        }
     }
 }
 

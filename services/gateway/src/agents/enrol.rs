@@ -32,6 +32,7 @@ use holdfast_wire::limits::{ADDRESSES_MAX, HOSTNAME_BYTES_MAX, KERNEL_BYTES_MAX}
 use holdfast_wire::sync::SYNC_PATH;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use time::OffsetDateTime;
 use tokio::sync::mpsc;
 
 use super::answers::Answers;
@@ -88,6 +89,8 @@ pub(super) enum Refusal {
     RenewedJustNow(Duration),
     #[error("the authority cannot be asked now; try again later")]
     AuthorityAway,
+    #[error("the certificate's time is over: ask on a new connection, with the next one")]
+    CertificateExpired,
     #[error("the certificate is none of this host's, or was revoked")]
     CertificateUnknown,
     #[error("no such host is enrolled")]
@@ -130,6 +133,9 @@ impl Refusal {
             Self::Busy => (StatusCode::SERVICE_UNAVAILABLE, "busy", "Too many requests wait"),
             Self::RenewedJustNow(_) => (StatusCode::TOO_MANY_REQUESTS, "busy", "Too many renewals"),
             Self::AuthorityAway => (StatusCode::SERVICE_UNAVAILABLE, "authority-away", "The authority is away"),
+            Self::CertificateExpired => {
+                (StatusCode::UNAUTHORIZED, "certificate-expired", "The certificate has expired")
+            }
             Self::CertificateUnknown => {
                 (StatusCode::UNAUTHORIZED, "certificate-unknown", "The certificate is not good for this host")
             }
@@ -246,6 +252,10 @@ async fn renew<S: AgentsStore>(
         Admission::HttpAnonymous | Admission::Session(_) => return Err(Refusal::NoCertificate),
     };
     let request: RenewRequest = read(body).await?;
+    // A connection is authenticated once, and lives on.
+    if peer.validity.not_after <= OffsetDateTime::now_utc() {
+        return Err(Refusal::CertificateExpired);
+    }
     let csr = checked_csr(&request.csr)?;
     if !at.answers.has_room() {
         return Err(Refusal::Busy);

@@ -83,6 +83,8 @@ pub const COMPARE_RETRY: Duration = Duration::from_secs(5);
 pub const POLL_SILENCE: Duration = Duration::from_secs(45);
 /// How often it is looked for such.
 pub const POLL_SWEEP: Duration = Duration::from_secs(1);
+/// How often a host that reads an answer, and asks nothing meanwhile, is said to be there: thrice while that is fresh.
+pub const POLL_TELL: Duration = Duration::from_secs(15);
 /// When a poll that could not be answered for want of the database looks again.
 pub const POLL_READ_RETRY: Duration = Duration::from_secs(1);
 /// Bytes of a body that become base64 at once on their way to a host that polls: whole groups of three.
@@ -90,6 +92,8 @@ pub const SYNC_PIECE_BYTES: usize = 48 * 1024;
 const _: () = assert!(SYNC_PIECE_BYTES.is_multiple_of(3));
 /// The slowest link over which a host is not taken for silent while it reads what it was answered: 32 kbit/s.
 pub const SYNC_BYTES_PER_SECOND_MIN: u64 = 4 * 1024;
+/// Connections of HTTP that one host has at once; one more closes the oldest. The shipped agent has one for a poll, and one for a renewal.
+pub const HTTP_PER_HOST_MAX: usize = 4;
 /// What may be on its way of an answer of which nothing waits here any more: a kernel's largest buffer (4 MiB), and that of HTTP (some 400 KiB).
 pub const SYNC_TAIL_BYTES_MAX: usize = 4 * 1024 * 1024 + 512 * 1024;
 /// What is read, and thrown away, of a request that is too large, so that its sender hears the answer: four of the largest.

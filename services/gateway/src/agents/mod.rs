@@ -12,6 +12,7 @@ mod batch;
 mod cache;
 mod clock;
 mod compare;
+mod connections;
 mod context;
 mod door;
 mod enrol;

@@ -55,6 +55,17 @@ impl Openings {
     }
 }
 
+impl Openings {
+    /// A turn that led to no session, for no fault of the host's, is had again.
+    pub(super) fn give_back(&self, host: HostId) {
+        // Nothing that can panic runs under this lock.
+        let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(turn) = hosts.get_mut(&host) {
+            turn.whole_at = turn.whole_at.checked_sub(OPENING_PAUSE).unwrap_or(turn.whole_at);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use uuid::Uuid;
@@ -73,6 +84,8 @@ mod tests {
         }
         assert_eq!(openings.begin(host(0), start), Err(OPENING_PAUSE));
         assert_eq!(openings.begin(host(1), start), Ok(()), "another one");
+        openings.give_back(host(0));
+        assert_eq!((openings.begin(host(0), start), openings.begin(host(0), start)), (Ok(()), Err(OPENING_PAUSE)));
         let later = start + OPENING_PAUSE;
         assert_eq!((openings.begin(host(0), later), openings.begin(host(0), later)), (Ok(()), Err(OPENING_PAUSE)));
         let rested = later + OPENING_PAUSE * OPENINGS_BURST;

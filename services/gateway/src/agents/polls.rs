@@ -4,9 +4,10 @@
 //! - It ends by silence, by a newer session of its host, where the authority has a new life or forgot it, or with this process; a request that
 //!   waits is answered then. It never holds a place in the scheduler.
 //! - What was answered and not yet heard of is kept by number, so that an outcome counts only for what this session answered.
-//! - An answer on its way is a request that waits still. What is asked of a host stays until an answer with it went out whole.
+//! - An answer on its way is a request that waits still, and its reader is heard; a newer request of its host ends it. What is asked of a host stays
+//!   until an answer with it went out whole, and what is to be sent once more until each part of it went.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -21,10 +22,13 @@ use holdfast_session::gateway::DriftBudget;
 use holdfast_session::limits::FAULTS_MAX;
 use holdfast_store::session::{Fact, HostNewest, Seen};
 use holdfast_wire::limits::UPDATES_IN_FLIGHT_MAX;
+use holdfast_wire::message::SignatureBytes;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-use super::limits::{POLL_SILENCE, POLL_SWEEP, SENDINGS_RECORDED_MAX, SYNC_BYTES_PER_SECOND_MIN, SYNC_TAIL_BYTES_MAX};
+use super::limits::{
+    POLL_SILENCE, POLL_SWEEP, POLL_TELL, SENDINGS_RECORDED_MAX, SYNC_BYTES_PER_SECOND_MIN, SYNC_TAIL_BYTES_MAX,
+};
 use super::recorder::{NoRoom, Recorder};
 
 /// All of them.
@@ -55,19 +59,29 @@ struct State {
     read: BTreeMap<Component, Version>,
     /// Told once: a body that does not travel is no reason to answer again.
     too_large: BTreeMap<Component, Stamp>,
+    /// Those of them that the log names.
+    too_large_logged: BTreeMap<Component, Stamp>,
     /// What an operator asks, by number.
     asked: BTreeMap<u64, DirectiveKind>,
     asked_last: u64,
+    /// What is to be sent once more and did not go yet.
+    owed: BTreeSet<Component>,
     /// The addresses that were recorded last.
     addresses: Option<Vec<IpAddr>>,
     faults_seen: usize,
+    /// Outcomes that counted: the same word once more is none, and no fault.
+    settled: BTreeMap<UpdateSeq, SignatureBytes>,
     /// How much more drift it may tell.
     drift_budget: Option<DriftBudget>,
     /// What was sent whole of each component, and how often.
     sent: BTreeMap<Component, (Stamp, usize)>,
     turn: u64,
     waits: bool,
+    /// An answer is on its way.
+    is_answering: bool,
     heard_at: Instant,
+    /// When the authority was told last that the host is there.
+    told_at: Instant,
     /// How much longer the host may be silent: what was answered last may still be on its way.
     tail: Duration,
     /// When this session is to be left because this process goes away.
@@ -120,15 +134,20 @@ impl Polls {
             offered: BTreeMap::new(),
             read: BTreeMap::new(),
             too_large: BTreeMap::new(),
+            too_large_logged: BTreeMap::new(),
             asked: BTreeMap::new(),
             asked_last: 0,
+            owed: BTreeSet::new(),
             addresses: None,
             faults_seen: 0,
+            settled: BTreeMap::new(),
             drift_budget: None,
             sent: BTreeMap::new(),
             turn: 0,
             waits: false,
+            is_answering: false,
             heard_at: Instant::now(),
+            told_at: Instant::now(),
             tail: Duration::ZERO,
             leave_at: None,
             anew_at: None,
@@ -154,6 +173,7 @@ impl Polls {
     }
 
     /// Whose sessions are here.
+    #[cfg(test)]
     pub(super) fn hosts(&self) -> Vec<HostId> {
         self.held().keys().copied().collect()
     }
@@ -242,6 +262,7 @@ impl Polls {
             state.asked.insert(number, directive.kind);
             if directive.kind == DirectiveKind::ResendSnapshot {
                 state.sent.clear();
+                state.owed.extend(Component::ALL);
             }
             drop(state);
             poll.look();
@@ -292,6 +313,8 @@ impl Polls {
             let due = |poll: &Arc<Poll>| poll.due().map(|reason| (Arc::clone(poll), reason));
             let ending: Vec<(Arc<Poll>, CloseReason)> = self.held().values().filter_map(due).collect();
             ending.iter().for_each(|(poll, reason)| self.end(poll, Some(*reason)));
+            let readers: Vec<Arc<Poll>> = self.held().values().filter(|poll| poll.is_to_be_told()).cloned().collect();
+            readers.iter().for_each(|poll| self.recorder.put_heard(poll.host, poll.session_epoch));
             metrics::gauge!("holdfast_gateway_polls").set(u32::try_from(self.len()).unwrap_or(u32::MAX));
         }
     }
@@ -332,6 +355,16 @@ impl Poll {
         (!state.waits && state.heard_at.elapsed() > POLL_SILENCE + state.tail).then_some(CloseReason::Lost)
     }
 
+    /// Whether the authority is to be told that the host is there: it reads, and asks nothing meanwhile.
+    fn is_to_be_told(&self) -> bool {
+        let mut state = self.state();
+        let is_due = state.waits && state.is_answering && state.told_at.elapsed() >= POLL_TELL;
+        if is_due {
+            state.told_at = Instant::now();
+        }
+        is_due
+    }
+
     /// The moments that it was given.
     fn moments(&self) -> impl Iterator<Item = Instant> + use<> {
         let state = self.state();
@@ -356,7 +389,10 @@ impl Poll {
         let mut state = self.state();
         state.turn += 1;
         state.waits = true;
+        state.is_answering = false;
         state.heard_at = Instant::now();
+        // Whoever takes the request tells it.
+        state.told_at = state.heard_at;
         state.tail = Duration::ZERO;
         let number = state.turn;
         drop(state);
@@ -375,8 +411,18 @@ impl Poll {
     }
 
     /// An outcome of it counts: a second one does not.
-    pub(super) fn settle(&self, update_seq: UpdateSeq) {
-        self.state().offered.remove(&update_seq);
+    pub(super) fn settle(&self, update_seq: UpdateSeq, signature: SignatureBytes) {
+        let mut state = self.state();
+        state.offered.remove(&update_seq);
+        state.settled.insert(update_seq, signature);
+        while state.settled.len() > UPDATES_IN_FLIGHT_MAX {
+            state.settled.pop_first();
+        }
+    }
+
+    /// Whether this very word of an update counted already: the answer to it was lost, or refused for another.
+    pub(super) fn is_settled(&self, update_seq: UpdateSeq, signature: &SignatureBytes) -> bool {
+        self.state().settled.get(&update_seq) == Some(signature)
     }
 
     /// Something is answered under a number. The same number once more means that the answer before was lost.
@@ -393,9 +439,9 @@ impl Poll {
         self.state().read.insert(component, version);
     }
 
-    /// Whether it was told already that this does not travel; it is now.
-    pub(super) fn tell_too_large(&self, component: Component, stamp: Stamp) -> bool {
-        self.state().too_large.insert(component, stamp) == Some(stamp)
+    /// Whether the log named already that this does not travel; it does now.
+    pub(super) fn log_too_large(&self, component: Component, stamp: Stamp) -> bool {
+        self.state().too_large_logged.insert(component, stamp) == Some(stamp)
     }
 
     /// Whether it was told that this does not travel.
@@ -405,7 +451,8 @@ impl Poll {
 
     /// What an operator asks of this host, until an answer with it went out.
     pub(super) fn asked(&self) -> Asked {
-        Asked(self.state().asked.clone())
+        let state = self.state();
+        Asked { kinds: state.asked.clone(), owed: state.owed.clone(), ..Asked::default() }
     }
 
     /// Whether these addresses are other ones than those that were recorded last.
@@ -442,24 +489,40 @@ impl Poll {
     }
 }
 
-/// What is asked of a host, by number.
+/// What is asked of a host, by number, and what of it an answer leaves for the next.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(super) struct Asked(BTreeMap<u64, DirectiveKind>);
+pub(super) struct Asked {
+    kinds: BTreeMap<u64, DirectiveKind>,
+    owed: BTreeSet<Component>,
+    left: BTreeSet<Component>,
+    /// What the answer says of bodies that do not travel.
+    too_large: BTreeMap<Component, Stamp>,
+}
 
 impl Asked {
-    /// Whether everything is to be sent once more.
-    pub(super) fn is_resend(&self) -> bool {
-        self.0.values().any(|kind| *kind == DirectiveKind::ResendSnapshot)
+    /// Whether this is to be sent once more.
+    pub(super) fn is_resend_of(&self, component: Component) -> bool {
+        self.kinds.values().any(|kind| *kind == DirectiveKind::ResendSnapshot) && self.owed.contains(&component)
+    }
+
+    /// This has no room in the answer: it is to be sent once more still.
+    pub(super) fn leave(&mut self, component: Component) {
+        self.left.insert(component);
+    }
+
+    /// The answer says of this that it does not travel.
+    pub(super) fn tell_too_large(&mut self, component: Component, stamp: Stamp) {
+        self.too_large.insert(component, stamp);
     }
 
     /// The rest of it: what is said in words.
     pub(super) fn words(&self) -> impl Iterator<Item = DirectiveKind> {
-        self.0.values().copied().filter(|kind| *kind != DirectiveKind::ResendSnapshot)
+        self.kinds.values().copied().filter(|kind| *kind != DirectiveKind::ResendSnapshot)
     }
 
     /// All of it but what could not be read.
     pub(super) fn without_resend(mut self) -> Self {
-        self.0.retain(|_, kind| *kind != DirectiveKind::ResendSnapshot);
+        self.kinds.retain(|_, kind| *kind != DirectiveKind::ResendSnapshot);
         self
     }
 }
@@ -482,15 +545,35 @@ impl Turn {
         }
     }
 
+    /// Whether its answer is still one that its host waits for: it asked nothing newer, and has no newer session. One whose session ends with this
+    /// process is read to its end.
+    pub(super) fn is_wanted(&self) -> bool {
+        let state = self.poll.state();
+        state.turn == self.number && (state.ended.is_none() || state.leave_at.is_some())
+    }
+
     /// A piece of its answer was taken: somebody reads.
     pub(super) fn is_read(&self) {
-        self.poll.state().heard_at = Instant::now();
+        let mut state = self.poll.state();
+        state.heard_at = Instant::now();
+        state.is_answering |= state.turn == self.number;
     }
 
     /// The last piece of so many bytes is on its way, and with it what was asked: from now on the next request is waited for.
     pub(super) fn answered(self, bytes: usize, asked: &Asked) {
         let mut state = self.poll.state();
-        state.asked.retain(|number, _| !asked.0.contains_key(number));
+        let left = &asked.left;
+        let is_left = |kind: DirectiveKind| kind == DirectiveKind::ResendSnapshot && !left.is_empty();
+        let mut is_resent = false;
+        state.asked.retain(|number, kind| {
+            let went = asked.kinds.contains_key(number);
+            is_resent |= went && *kind == DirectiveKind::ResendSnapshot;
+            !went || is_left(*kind)
+        });
+        if is_resent {
+            state.owed.clone_from(left);
+        }
+        state.too_large.extend(asked.too_large.iter().map(|(component, stamp)| (*component, *stamp)));
         if state.turn == self.number {
             state.heard_at = Instant::now();
             state.tail = tail(bytes);

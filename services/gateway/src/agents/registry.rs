@@ -210,12 +210,6 @@ impl Registry {
     }
 
     /// Whose sessions are held, and who polls.
-    pub(super) fn hosts(&self) -> Vec<HostId> {
-        let mut hosts: Vec<HostId> = self.sessions().held.keys().copied().collect();
-        hosts.extend(self.polls().hosts());
-        hosts
-    }
-
     /// Whose sessions are held, which, and the newest versions that were built for each; those of polls among them, which read anew for each answer.
     pub(super) fn held(&self) -> Vec<HeldNow> {
         let none = [None; Component::ALL.len()];

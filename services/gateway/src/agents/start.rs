@@ -19,6 +19,7 @@ use super::answers::Answers;
 use super::batch::Asker;
 use super::clock::Clock;
 use super::compare;
+use super::connections::Connections;
 use super::context::Context;
 use super::door::Door;
 use super::enrol::{self, Enrolment};
@@ -159,7 +160,7 @@ pub fn start<S: AgentsStore>(
         renderer_certificate: config.renderer_certificate,
         gateways: config.session.gateways.clone(),
     };
-    let context = Context {
+    let context = Arc::new(Context {
         session: config.session,
         registry: registry.clone(),
         recorder,
@@ -172,10 +173,16 @@ pub fn start<S: AgentsStore>(
         shutdown: tasks.shutdown().clone(),
         clock,
         seeds: AtomicU64::new(config.seed),
-    };
-    let context = Arc::new(context);
+    });
     let http = enrol::router(Arc::new(enrolment)).merge(sync::router(Arc::clone(&context)));
-    let door = Arc::new(Door { context, authority: config.authority, tls: config.tls, http, tasks: tasks.clone() });
+    let door = Arc::new(Door {
+        context,
+        authority: config.authority,
+        tls: config.tls,
+        http,
+        connections: Connections::default(),
+        tasks: tasks.clone(),
+    });
     tasks.critical("agents door", async move {
         door.run(listener).await;
         Ok::<_, Infallible>(())

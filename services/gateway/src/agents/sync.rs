@@ -68,6 +68,10 @@ async fn sync(
     };
     let request: SyncRequest = read_to(body, SYNC_REQUEST_BYTES_MAX).await?;
     check(&request)?;
+    // A connection is authenticated once, and lives on.
+    if at.is_past(peer.validity.not_after) {
+        return Err(Refusal::CertificateExpired);
+    }
     if at.shutdown.is_asked() {
         return Err(Refusal::Draining(at.leave_after()));
     }
@@ -79,8 +83,8 @@ async fn sync(
     }
     let faults = take_outcomes(&at, &poll, &request.outcomes)?;
     take_drifts(&at, &poll, request.drifts.clone())?;
-    let (found, asked) = look_until(&at, &poll, &request, || turn.standing()).await?;
-    let (head, pieces) = answer(&at, &poll, &request, found, &asked, faults)?;
+    let Looked { found, mut asked, unread } = look_until(&at, &peer, &poll, &request, || turn.standing()).await?;
+    let (head, pieces) = answer(&at, &poll, &request, found, &mut asked, faults, unread)?;
     metrics::counter!("holdfast_gateway_syncs_total", "outcome" => head).increment(1);
     Ok(streamed(pieces, turn, asked))
 }
@@ -198,7 +202,10 @@ async fn session_of(at: &Context, peer: &HostPeer, from: IpAddr, request: &SyncR
         applied: request.seen.iter().filter(|seen| seen.applied).map(|seen| (seen.component, seen.stamp)).collect(),
     };
     at.openings.begin(peer.host, std::time::Instant::now()).map_err(Refusal::OpenedJustNow)?;
-    let place = at.admission.enter().map_err(|crowded| Refusal::Crowded(millis(crowded.retry_after_ms)))?;
+    let place = at.admission.enter().map_err(|crowded| {
+        at.openings.give_back(peer.host);
+        Refusal::Crowded(millis(crowded.retry_after_ms))
+    })?;
     let admitted = at.opens.ask(opening).await.flatten();
     drop(place);
     match admitted {
@@ -216,7 +223,11 @@ async fn session_of(at: &Context, peer: &HostPeer, from: IpAddr, request: &SyncR
         Some(Admitted::Contested { retry_after_ms }) => Err(Refusal::Contested(millis(retry_after_ms))),
         Some(Admitted::CertificateUnknown) => Err(Refusal::CertificateUnknown),
         Some(Admitted::HostUnknown) => Err(Refusal::HostUnknown),
-        None => Err(Refusal::AuthorityAway),
+        None => {
+            // It began none: what the authority could not be asked is not counted against who asked.
+            at.openings.give_back(peer.host);
+            Err(Refusal::AuthorityAway)
+        }
     }
 }
 
@@ -231,7 +242,12 @@ fn record(at: &Context, poll: &Poll, seen: Seen) -> Result<(), Refusal> {
 /// Takes an outcome that is this host's word on what this session answered; what is wrong with another.
 fn take_outcome(at: &Context, poll: &Poll, said: &SyncOutcome) -> Result<Result<(), (FaultCode, FaultWord)>, Refusal> {
     let fault = |code, word| Ok(Err((code, word)));
+    let signature: Option<SignatureBytes> =
+        STANDARD.decode(&said.signature).ok().and_then(|bytes| bytes.try_into().ok());
     let Some((component, stamp)) = poll.offered(said.update_seq) else {
+        if signature.is_some_and(|signature| poll.is_settled(said.update_seq, &signature)) {
+            return Ok(Ok(()));
+        }
         return fault(FaultCode::OutcomeUnmatched, FaultWord::UnknownUpdate);
     };
     let kind = [OutcomeKind::Applied, OutcomeKind::Failed, OutcomeKind::RetainedLocalOverride];
@@ -243,8 +259,6 @@ fn take_outcome(at: &Context, poll: &Poll, said: &SyncOutcome) -> Result<Result<
     if kind == OutcomeKind::Applied && said.applied != Some(stamp) {
         return fault(FaultCode::OutcomeContradiction, FaultWord::Malformed);
     }
-    let signature: Option<SignatureBytes> =
-        STANDARD.decode(&said.signature).ok().and_then(|bytes| bytes.try_into().ok());
     let Some(signature) = signature else { return fault(FaultCode::BadSignature, FaultWord::BadSignature) };
     let report = OutcomeReport {
         update_seq: said.update_seq,
@@ -262,7 +276,7 @@ fn take_outcome(at: &Context, poll: &Poll, said: &SyncOutcome) -> Result<Result<
     }
     // Where there is no room for it, it counts when it comes again.
     record(at, poll, Seen::Outcome(Box::new(outcome_of(poll.host, poll.session_epoch, report))))?;
-    poll.settle(said.update_seq);
+    poll.settle(said.update_seq, signature);
     Ok(Ok(()))
 }
 
@@ -276,42 +290,57 @@ struct Found {
     is_news: bool,
 }
 
-/// Looks until there is something to answer or the wait is over: then there is nothing.
+/// What a look came to.
+#[derive(Debug)]
+struct Looked {
+    found: Vec<Found>,
+    asked: Asked,
+    /// Nothing is known of what is desired.
+    unread: bool,
+}
+
+/// Looks until there is something to answer or the wait is over: then there is nothing, or nothing could be read.
 async fn look_until(
     at: &Context,
+    peer: &HostPeer,
     poll: &Arc<Poll>,
     request: &SyncRequest,
     standing: impl Fn() -> Standing,
-) -> Result<(Vec<Found>, Asked), Refusal> {
+) -> Result<Looked, Refusal> {
     let wait = request.wait_ms.unwrap_or(SYNC_WAIT_MS_MAX).min(SYNC_WAIT_MS_MAX);
     let deadline = Instant::now() + Duration::from_millis(u64::from(wait));
     let mut looks = poll.looks();
+    let mut unread = true;
     loop {
         looks.borrow_and_update();
         match standing() {
             Standing::Current => {}
-            Standing::Replaced => return Ok((Vec::new(), Asked::default())),
+            Standing::Replaced => return Ok(Looked { found: Vec::new(), asked: Asked::default(), unread }),
             // At its own moment: it may go at once.
             Standing::Ended(_) if at.shutdown.is_asked() => return Err(Refusal::Draining(Duration::ZERO)),
             Standing::Ended(Ending::Over) => return Err(Refusal::SessionOver),
             Standing::Ended(Ending::Anew) => return Err(Refusal::BeginAnew),
         }
+        if at.is_past(peer.validity.not_after) {
+            return Err(Refusal::CertificateExpired);
+        }
         let asked = poll.asked();
-        let found = look(at, poll, request, asked.is_resend()).await?;
+        let found = look(at, poll, request, &asked).await?;
+        unread = found.is_none();
         let is_news = found.as_ref().is_some_and(|found| found.iter().any(|one| one.is_news));
         if is_news || asked.words().next().is_some() {
             // What could not be read stays asked for.
             let asked = if found.is_some() { asked } else { asked.without_resend() };
-            return Ok((found.filter(|_| is_news).unwrap_or_default(), asked));
+            return Ok(Looked { found: found.filter(|_| is_news).unwrap_or_default(), asked, unread });
         }
         // What could not be read is tried again before long.
         let until = if found.is_some() { deadline } else { deadline.min(Instant::now() + POLL_READ_RETRY) };
         tokio::select! {
             _ = looks.changed() => {}
-            () = tokio::time::sleep_until(until) => {}
+            () = tokio::time::sleep_until(until.min(at.until(peer.validity.not_after))) => {}
         }
         if Instant::now() >= deadline {
-            return Ok((Vec::new(), Asked::default()));
+            return Ok(Looked { found: Vec::new(), asked: Asked::default(), unread });
         }
     }
 }
@@ -321,10 +350,10 @@ async fn look(
     at: &Context,
     poll: &Arc<Poll>,
     request: &SyncRequest,
-    resend: bool,
+    asked: &Asked,
 ) -> Result<Option<Vec<Found>>, Refusal> {
     let seen = |component| request.seen.iter().find(|seen| seen.component == component).map(|seen| seen.stamp);
-    let tips = Component::ALL.map(|component| (component, seen(component).filter(|_| !resend)));
+    let tips = Component::ALL.map(|component| (component, seen(component).filter(|_| !asked.is_resend_of(component))));
     let first = tips.map(|(component, tip)| Want { component, tip, snapshot: tip.is_none() });
     let mut is_news = false;
     for (want, read) in first.iter().zip(ask(at, poll, &first).await?) {
@@ -334,7 +363,7 @@ async fn look(
             Answer::Unchanged => {}
             Answer::Current { stamp, .. } => {
                 poll.has_read(want.component, stamp.version);
-                is_news |= resend || !poll.is_too_large(want.component, stamp);
+                is_news |= asked.is_resend_of(want.component) || !poll.is_too_large(want.component, stamp);
             }
         }
     }
@@ -350,7 +379,7 @@ async fn look(
             // Never rendered.
             Some(Answer::Unchanged) => {}
             Some(Answer::Current { stamp, signature, supply: Supply::Whole { body, .. } }) => {
-                let is_news = resend || seen(component) != Some(stamp);
+                let is_news = asked.is_resend_of(component) || seen(component) != Some(stamp);
                 found.push(Found { component, stamp, signature, body, is_news });
             }
             Some(Answer::Current { supply: Supply::SameDigest, .. }) => return Ok(None),
@@ -406,10 +435,15 @@ fn answer(
     poll: &Poll,
     request: &SyncRequest,
     found: Vec<Found>,
-    asked: &Asked,
+    asked: &mut Asked,
     faults: Vec<SyncFault>,
+    unread: bool,
 ) -> Result<(&'static str, Vec<Piece>), Refusal> {
-    let head = if found.is_empty() { "unchanged" } else { "changed" };
+    let head = match (found.is_empty(), unread) {
+        (false, _) => "changed",
+        (true, false) => "unchanged",
+        (true, true) => "unread",
+    };
     let whole = SyncAnswer {
         host_id: poll.host,
         authority_id: poll.authority.id,
@@ -421,6 +455,7 @@ fn answer(
         states: Vec::new(),
         directives: asked.words().map(|kind| kind.word().to_owned()).collect(),
         faults,
+        unread,
     };
     let text = json_text(&whole)?;
     let (before, after) = text.split_once("\"states\":[]").ok_or(Refusal::NoAnswer)?;
@@ -429,7 +464,7 @@ fn answer(
     let mut bytes = 0;
     for (nth, found) in found.into_iter().enumerate() {
         let comma = if nth == 0 { "" } else { "," };
-        let (state, body) = state_of(at, poll, request, &found, &mut next, &mut bytes)?;
+        let (state, body) = state_of(at, poll, request, &found, asked, &mut next, &mut bytes)?;
         let text = json_text(&state)?;
         match (body, text.strip_suffix('}')) {
             (Some(body), Some(open)) => {
@@ -459,6 +494,7 @@ fn state_of(
     poll: &Poll,
     request: &SyncRequest,
     found: &Found,
+    asked: &mut Asked,
     next: &mut UpdateSeq,
     bytes: &mut usize,
 ) -> Result<StateAndBody, Refusal> {
@@ -474,17 +510,23 @@ fn state_of(
     };
     if body.len() > usize::try_from(at.session.limits.body_bytes_max).unwrap_or(usize::MAX) {
         state.too_large_bytes = u64::try_from(body.len()).ok();
-        if !poll.tell_too_large(component, stamp) {
+        asked.tell_too_large(component, stamp);
+        if !poll.log_too_large(component, stamp) {
             tracing::error!(host = %poll.host, %component, version = %stamp.version, bytes = body.len(), "a body is too large to be sent");
         }
         return Ok((state, None));
     }
     let seen = request.seen.iter().find(|seen| seen.component == component);
-    let is_held = seen.is_some_and(|seen| seen.applied && seen.stamp.digest == stamp.digest && seen.stamp != stamp);
+    let is_resend = asked.is_resend_of(component);
+    let is_held =
+        !is_resend && seen.is_some_and(|seen| seen.applied && seen.stamp.digest == stamp.digest && seen.stamp != stamp);
     let size = if is_held { 0 } else { body.len() };
     let bytes_max = usize::try_from(at.session.limits.bytes_in_flight_max).unwrap_or(usize::MAX).min(BODY_BYTES_MAX);
     // The first body always has room; what has none comes with the next answer.
     if !is_news || (*bytes > 0 && *bytes + size > bytes_max) {
+        if is_resend {
+            asked.leave(component);
+        }
         return Ok((state, None));
     }
     let Some(update_seq) = next.next() else { return Ok((state, None)) };
@@ -501,13 +543,22 @@ fn state_of(
     Ok((state, Some(Arc::clone(body))))
 }
 
-/// An answer whose pieces are made as the socket takes them; until the last of them is taken, its request is under way.
+/// The host asks something newer: what its older request was answered is not read to its end.
+#[derive(Debug, thiserror::Error)]
+#[error("a newer request of this host ended the answer")]
+struct NotWanted;
+
+/// An answer whose pieces are made as the socket takes them; until the last of them is taken, its request is under way. One that is not wanted any
+/// more is cut off: of the answers to one host one is being made.
 pub(super) fn streamed(pieces: Vec<Piece>, turn: Turn, asked: Asked) -> Response {
     let bytes = pieces.iter().map(Piece::bytes).sum();
     let (pieces, end) = (pieces.into_iter(), Some((turn, asked)));
     let made =
         stream::unfold((pieces, None::<(Arc<[u8]>, usize)>, end), move |(mut pieces, mut under_way, mut end)| {
             if let Some((turn, _)) = &end {
+                if !turn.is_wanted() {
+                    return std::future::ready(Some((Err(NotWanted), (Vec::new().into_iter(), None, None))));
+                }
                 turn.is_read();
             }
             let made = loop {
@@ -528,8 +579,7 @@ pub(super) fn streamed(pieces: Vec<Piece>, turn: Turn, asked: Asked) -> Response
             {
                 turn.answered(bytes, &asked);
             }
-            let made =
-                made.map(|text| (Ok::<_, std::convert::Infallible>(Bytes::from(text)), (pieces, under_way, end)));
+            let made = made.map(|text| (Ok(Bytes::from(text)), (pieces, under_way, end)));
             std::future::ready(made)
         });
     let headers = [(header::CONTENT_TYPE, "application/json"), (header::CACHE_CONTROL, "no-store")];

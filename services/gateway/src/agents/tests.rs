@@ -415,7 +415,9 @@ impl Estate {
     /// One that goes at another pace.
     async fn start_at(pace: Pace, hooks: Hooks, configure: impl FnOnce(&mut SessionConfig)) -> Self {
         let authority = mk_authority();
-        let ca = Arc::new(Ca::create(authority.id, OffsetDateTime::now_utc()).unwrap());
+        // Older than a certificate's life, so that one may be about to end.
+        let made = OffsetDateTime::now_utc() - Duration::from_secs(2 * 24 * 3_600);
+        let ca = Arc::new(Ca::create(authority.id, made).unwrap());
         let roots = ca.roots().unwrap();
         let names = [ServerName::try_from("localhost").unwrap(), ServerName::try_from("127.0.0.1").unwrap()];
         let server = ca.issue_server(ServerRole::GatewayAgents, &names, OffsetDateTime::now_utc()).unwrap();
@@ -448,10 +450,15 @@ impl Estate {
 
     /// A host with a good certificate that nobody has enrolled.
     fn issue(&self, n: u128) -> Host {
+        self.issue_at(n, OffsetDateTime::now_utc())
+    }
+
+    /// One whose certificate was issued then.
+    fn issue_at(&self, n: u128, now: OffsetDateTime) -> Host {
         let id = mk_host(n);
         let key = LeafKey::generate().unwrap();
         let request = KeyRequest::from_der(&key.request().unwrap()).unwrap();
-        let leaf = self.ca.issue_host(id, &request, OffsetDateTime::now_utc()).unwrap();
+        let leaf = self.ca.issue_host(id, &request, now).unwrap();
         let credential = Arc::new(key.credential(leaf.chain_pem.as_bytes()).unwrap());
         let outcome = Arc::new(SigningKey::generate().unwrap());
         Host { id, credential, keys: FileKeys { renderer: self.memory.renderer_key(), outcome } }

@@ -2,6 +2,7 @@
 
 use axum::Router;
 use axum::routing::get;
+use futures_util::StreamExt as _;
 use holdfast_events::{Directive, DirectiveKind};
 use holdfast_model::numbers::{SessionEpoch, UpdateSeq};
 use holdfast_runtime::accept::serve_http;
@@ -10,9 +11,10 @@ use holdfast_wire::message::Delivery;
 use holdfast_wire::sync::{SYNC_OUTCOMES_MAX, SYNC_PATH, SyncInventory, SyncOutcome, SyncRequest};
 
 use super::super::limits::{
-    OPENING_PAUSE, OPENINGS_BURST, POLL_SILENCE, SENDINGS_RECORDED_MAX, SYNC_BYTES_PER_SECOND_MIN, SYNC_TAIL_BYTES_MAX,
+    OPENING_PAUSE, OPENINGS_BURST, POLL_SILENCE, POLL_TELL, SENDINGS_RECORDED_MAX, SYNC_BYTES_PER_SECOND_MIN,
+    SYNC_TAIL_BYTES_MAX,
 };
-use super::super::polls::Polls;
+use super::super::polls::{Asked, Polls};
 use super::super::recorder::Recorder;
 use super::super::sync::{Piece, streamed};
 use super::polls::{Poller, bodies, estate_of};
@@ -75,11 +77,102 @@ async fn an_answer_that_travels_for_longer_than_45_s_is_no_silence_and_one_that_
     }
 }
 
-#[test]
-fn the_end_of_an_answer_has_its_time_and_no_more() {
-    // So long a host that vanished behind a largest answer is taken to be there.
-    let bytes = u64::try_from(SYNC_TAIL_BYTES_MAX).unwrap();
-    assert!(Duration::from_secs(bytes / SYNC_BYTES_PER_SECOND_MIN) < Duration::from_secs(20 * 60));
+#[tokio::test(start_paused = true)]
+async fn the_end_of_an_answer_has_its_time_and_no_more() {
+    let polls = Polls::new(Recorder::default());
+    let key = SigningKey::generate().unwrap().verifying_key();
+    let poll = polls.insert(mk_host(1), SessionEpoch::from_raw(1), mk_authority(), key).unwrap();
+    // So long a host that vanished behind a largest answer keeps its session.
+    let tail = Duration::from_secs(u64::try_from(SYNC_TAIL_BYTES_MAX).unwrap() / SYNC_BYTES_PER_SECOND_MIN);
+    assert!(tail < Duration::from_secs(20 * 60));
+    let look = async {
+        poll.begin().answered(2 * SYNC_TAIL_BYTES_MAX, &Asked::default());
+        tokio::time::sleep(POLL_SILENCE + tail - Duration::from_secs(1)).await;
+        assert_eq!(polls.len(), 1, "it may be on its way");
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        assert_eq!(polls.len(), 0, "away");
+    };
+    tokio::select! {
+        () = polls.clone().run_sweep() => {}
+        () = look => {}
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_that_reads_for_minutes_is_said_to_be_there_and_one_that_only_waits_is_not_said_again() {
+    let recorder = Recorder::default();
+    let polls = Polls::new(recorder.clone());
+    let key = SigningKey::generate().unwrap().verifying_key();
+    let poll = polls.insert(mk_host(1), SessionEpoch::from_raw(1), mk_authority(), key).unwrap();
+    let look = async {
+        let turn = poll.begin();
+        tokio::time::sleep(POLL_TELL + Duration::from_secs(2)).await;
+        assert_eq!(recorder.count().1, 0, "nothing is read yet");
+        turn.is_read();
+        tokio::time::sleep(POLL_TELL + Duration::from_secs(2)).await;
+        assert_eq!(recorder.count().1, 1, "it reads");
+    };
+    tokio::select! {
+        () = polls.clone().run_sweep() => {}
+        () = look => {}
+    }
+}
+
+#[tokio::test]
+async fn an_answer_is_cut_off_when_its_host_asks_something_newer_and_goes_on_while_this_process_leaves() {
+    let polls = Polls::new(Recorder::default());
+    let key = SigningKey::generate().unwrap().verifying_key();
+    let poll = polls.insert(mk_host(1), SessionEpoch::from_raw(1), mk_authority(), key).unwrap();
+    let body: Arc<[u8]> = vec![7; 1 << 20].into();
+    let answer = || streamed(vec![Piece::Body(Arc::clone(&body))], poll.begin(), poll.asked()).into_body();
+    let mut older = answer().into_data_stream();
+    assert!(older.next().await.unwrap().is_ok());
+    let mut newer = answer().into_data_stream();
+    assert!(older.next().await.unwrap().is_err(), "nobody waits for it");
+    assert!(newer.next().await.unwrap().is_ok());
+    polls.drain(std::iter::once(Duration::ZERO));
+    polls.end(&poll, Some(CloseReason::GatewayStopped));
+    assert!(newer.next().await.unwrap().is_ok(), "it is read to its end");
+}
+
+#[tokio::test]
+async fn a_connection_whose_certificate_is_over_is_told_so_while_it_waits_and_whatever_it_asks() {
+    let estate = estate_of(Delivery::Poll).await;
+    let now = OffsetDateTime::now_utc();
+    let life = estate.issue(9).credential.validity().not_after - now;
+    let host = estate.issue_at(1, now - life + Duration::from_secs(4));
+    estate.memory.enrol(host.id, host.keys.outcome.verifying_key());
+    let mut poller = Poller::new(&estate, host);
+    poller.poll(0).await;
+    let config = tls::agent(&poller.host.credential, &estate.roots, AgentProtocol::Http).unwrap();
+    let stream = TcpStream::connect(estate.address).await.unwrap();
+    let name = ServerName::try_from("127.0.0.1").unwrap();
+    let mut stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap();
+    let waiting = serde_json::to_string(&poller.request(30_000)).unwrap();
+    // One that waits as the time ends, and two that come behind it on the same connection.
+    for (path, body) in [(SYNC_PATH, waiting.as_str()), (SYNC_PATH, "{}"), (RENEW_PATH, "{\"csr\":\"\"}")] {
+        let head = format!("POST {path} HTTP/1.1\r\nhost: here\r\ncontent-length: {}\r\n\r\n", body.len());
+        stream.write_all((head + body).as_bytes()).await.unwrap();
+        let (mut text, mut buffer) = (String::new(), vec![0; 4 * 1024]);
+        while !text.ends_with('}') {
+            let read = tokio::time::timeout(DEADLINE, stream.read(&mut buffer));
+            let count = read.await.expect("before its wait is over").unwrap();
+            assert!(count > 0, "{text}");
+            text.push_str(&String::from_utf8_lossy(&buffer[..count]));
+        }
+        assert!(text.starts_with("HTTP/1.1 401 ") && text.contains("certificate-expired"), "{text}");
+    }
+    assert_eq!(estate.memory.requests(), 0, "no certificate is asked for with one that is over");
+}
+
+#[tokio::test]
+async fn what_could_not_be_opened_while_the_database_was_away_is_no_opening_of_the_host() {
+    let estate = estate_of(Delivery::Poll).await;
+    let poller = Poller::new(&estate, estate.enrol(1));
+    estate.memory.set_away(true);
+    for _ in 0..OPENINGS_BURST + 2 {
+        assert_eq!(poller.ask(&SyncRequest::default()).await.unwrap_err().code, "authority-away");
+    }
 }
 
 #[tokio::test]
@@ -198,7 +291,8 @@ async fn what_is_asked_of_a_host_stays_asked_until_it_was_answered_however_a_rea
     let direct = |kind| assert!(estate.door.direct(Directive { kind, host: poller.host.id }));
     estate.memory.set_away(true);
     direct(DirectiveKind::ResendSnapshot);
-    assert_eq!(poller.ask(&poller.request(0)).await.unwrap().states, [], "it cannot be read");
+    let answer = poller.ask(&poller.request(0)).await.unwrap();
+    assert_eq!((answer.states.len(), answer.unread), (0, true), "it cannot be read");
     direct(DirectiveKind::Reconnect);
     let answer = poller.ask(&poller.request(30_000)).await.unwrap();
     assert_eq!((answer.states.len(), answer.directives), (0, vec!["reconnect".to_owned()]));
@@ -206,7 +300,8 @@ async fn what_is_asked_of_a_host_stays_asked_until_it_was_answered_however_a_rea
     let answer = poller.poll(30_000).await;
     assert_eq!((bodies(&answer), answer.directives.len()), (4, 0));
     // And no more.
-    assert_eq!(poller.poll(0).await.states, []);
+    let answer = poller.poll(0).await;
+    assert_eq!((answer.states.len(), answer.unread), (0, false));
 }
 
 #[tokio::test]
