@@ -255,7 +255,9 @@ CREATE TABLE public.observed (
     last_snapshot_update_seq bigint,
     last_snapshot_version bigint,
     last_snapshot_digest bytea,
-    last_snapshot_sent_at timestamp with time zone
+    last_snapshot_sent_at timestamp with time zone,
+    last_acked_at timestamp with time zone,
+    last_apply_failed_at timestamp with time zone
 )
 WITH (fillfactor='70');
 CREATE TABLE public.operation_hosts (

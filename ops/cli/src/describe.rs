@@ -50,6 +50,7 @@ pub(crate) fn host_text(host: &HostView, policy: &HostPolicyView, wide: bool, no
                 .as_ref()
                 .map_or_else(|| "never sent".to_owned(), |at| format!("last sent {}", since(at, now)))
         ),
+        format!("Outcomes:     {}", outcomes(host.last_acked_at.as_ref(), host.last_apply_failed_at.as_ref(), now)),
     ]);
     match &host.session {
         None => lines.push("Session:      none yet".to_owned()),
@@ -78,6 +79,18 @@ fn drift_line(drift: &DriftView, now: OffsetDateTime) -> String {
     let last = since(&drift.last_found_at, now);
     let war = if drift.contended { "; CONTENDED: another tool undoes each repair" } else { "" };
     format!("Drift:        found {times}, last {last} {process}, {repaired}; {}{war}", drift.differed)
+}
+
+/// When an update last came into force, and when one last failed.
+fn outcomes(acked: Option<&String>, failed: Option<&String>, now: OffsetDateTime) -> String {
+    match (acked, failed) {
+        (None, None) => "none yet".to_owned(),
+        (Some(acked), None) => format!("last in force {}, never failed", since(acked, now)),
+        (None, Some(failed)) => format!("never in force, last failed {}", since(failed, now)),
+        (Some(acked), Some(failed)) => {
+            format!("last in force {}, last failed {}", since(acked, now), since(failed, now))
+        }
+    }
 }
 
 /// The policy always; the others once they hold something or are not well.
@@ -180,6 +193,8 @@ fn component_lines(component: &ComponentView, wide: bool, now: OffsetDateTime) -
     }
     if wide {
         lines.push(format!("  snapshot:  last sent at {}", or_dash(component.last_snapshot_sent_at.as_ref())));
+        let (acked, failed) = (component.last_acked_at.as_ref(), component.last_apply_failed_at.as_ref());
+        lines.push(format!("  outcomes:  last in force at {}, last failed at {}", or_dash(acked), or_dash(failed)));
     }
     lines
 }

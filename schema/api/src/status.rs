@@ -239,6 +239,12 @@ pub struct ComponentView {
     pub conditions: Vec<ConditionView>,
     /// When a whole state was last sent, in RFC 3339 and UTC.
     pub last_snapshot_sent_at: Option<String>,
+    /// When the host last said, in any session, that an update of it is in force, in RFC 3339 and UTC; what it claims as a session begins is none.
+    #[serde(default)]
+    pub last_acked_at: Option<String>,
+    /// When it last said that one failed, in RFC 3339 and UTC; a later success does not move it.
+    #[serde(default)]
+    pub last_apply_failed_at: Option<String>,
     /// Why what is desired does not reach the host: the database was restored or promoted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_back: Option<HeldBackView>,
@@ -327,6 +333,12 @@ pub struct HostView {
     /// When a whole state of any component was last sent to it, whatever for, in RFC 3339 and UTC; null if none ever was.
     #[serde(default)]
     pub last_snapshot_sent_at: Option<String>,
+    /// When it last said that an update of any component is in force, in RFC 3339 and UTC; null if it never did.
+    #[serde(default)]
+    pub last_acked_at: Option<String>,
+    /// When it last said that one of any component failed, in RFC 3339 and UTC; null if it never did. A later success does not move it.
+    #[serde(default)]
+    pub last_apply_failed_at: Option<String>,
     /// Its newest session.
     pub session: Option<SessionView>,
     /// Every component.

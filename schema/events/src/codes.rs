@@ -134,6 +134,10 @@ codes! {
         BadSignature "bad_signature",
         /// A message that cannot be read or is not allowed now.
         Malformed "malformed",
+        /// An answer that says applied and names another state as the one in force.
+        OutcomeContradiction "outcome_contradiction",
+        /// An answer that names another part, version or content than its update had.
+        OutcomeMismatch "outcome_mismatch",
         /// An answer to an update that came before one already answered.
         OutOfOrder "out_of_order",
         /// Something from a session that is no longer this host's.

@@ -27,11 +27,12 @@ pub use codes::{CloseReason, CodeError, EnrolmentRefusal, Fault, NamespaceScope,
 pub use directive::{Directive, DirectiveError, DirectiveKind};
 pub use event::{
     ApiTokenCreated, ApiTokenRevoked, AuthorityCreated, AuthorityEpochRaised, AuthorityRollbackConfirmed,
-    CONFIRMED_HOSTS_MAX, CertificateIssued, CertificateRequested, DesiredState, DriftContended, DriftFound,
-    DriftRepaired, DriftSettled, EnrolTokenCreated, EnrolTokenRevoked, EnrolmentRefused, EnrolmentRequested, Event,
-    EventError, HostAddressesChanged, HostDecommissioned, HostEnrolled, Kind, LeaseAcquired, ObjectDeleted, ObjectPut,
-    OperationAccepted, OperationFinished, OutcomeRecorded, ProtocolFault, RENDERED_STATES_MAX, RenderCommitted,
-    RenderDesired, RenderSignedAgain, SessionClosed, SessionContested, SessionOpened, SnapshotSent,
+    CONFIRMED_HOSTS_MAX, CertificateIssued, CertificateRequested, ClaimedState, DesiredState, DriftContended,
+    DriftFound, DriftRepaired, DriftSettled, EnrolTokenCreated, EnrolTokenRevoked, EnrolmentRefused,
+    EnrolmentRequested, Event, EventError, HostAddressesChanged, HostDecommissioned, HostEnrolled, Kind, LeaseAcquired,
+    ObjectDeleted, ObjectPut, OperationAccepted, OperationFinished, OutcomeRecorded, ProtocolFault,
+    RENDERED_STATES_MAX, RenderCommitted, RenderDesired, RenderSignedAgain, SessionClosed, SessionContested,
+    SessionOpened, SnapshotSent,
 };
 pub use hint::{HOST_HINT_ENTRIES_MAX, Hint, HintError, HostHint};
 pub use hint_numbers::HintNumbers;

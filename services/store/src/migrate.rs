@@ -45,6 +45,7 @@ pub(crate) const STEPS: &[(&str, &str)] = steps! {
     "0019_drifts",
     "0020_operations",
     "0021_decommission",
+    "0022_instants_of_outcomes",
 };
 
 /// Any number that nothing else in this database locks: the bytes of "migrate".

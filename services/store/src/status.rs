@@ -97,6 +97,10 @@ pub struct ComponentStatus {
     pub outcome: Option<ObservedOutcome>,
     /// When a whole state was last sent.
     pub last_snapshot_sent_at: Option<OffsetDateTime>,
+    /// When the host last said that an update is in force, in any session.
+    pub last_acked_at: Option<OffsetDateTime>,
+    /// When it last said that one failed; a success after it does not move it.
+    pub last_apply_failed_at: Option<OffsetDateTime>,
     /// Why what is desired does not reach the host, where that is the authority's life.
     pub held_back: Option<HeldBack>,
 }
@@ -213,6 +217,8 @@ struct ComponentRow {
     signature: Option<Vec<u8>>,
     outcome_at: Option<OffsetDateTime>,
     last_snapshot_sent_at: Option<OffsetDateTime>,
+    last_acked_at: Option<OffsetDateTime>,
+    last_apply_failed_at: Option<OffsetDateTime>,
     held_back: Option<String>,
     claimed_version: Option<i64>,
     claimed_digest: Option<Vec<u8>>,
@@ -248,7 +254,7 @@ async fn load(tx: &mut PgConnection, hosts: Option<Vec<Uuid>>) -> Result<FleetSt
         "SELECT o.host_id, o.component, l.version AS latest_version, l.digest AS latest_digest, \
                 l.revision AS latest_revision, o.session_epoch, o.update_seq, o.outcome, o.wanted_version, \
                 o.wanted_digest, o.applied_version, o.applied_digest, o.reason, o.detail, o.conditions, o.signature, \
-                o.outcome_at, o.last_snapshot_sent_at, c.version AS claimed_version, c.digest AS claimed_digest, \
+                o.outcome_at, o.last_snapshot_sent_at, o.last_acked_at, o.last_apply_failed_at, c.version AS claimed_version, c.digest AS claimed_digest, \
                 CASE WHEN ",
         waits!(),
         " THEN 'confirmation' WHEN ",
@@ -315,6 +321,8 @@ impl ComponentRow {
             latest,
             latest_revision: revision.map(Revision::from_raw),
             last_snapshot_sent_at: self.last_snapshot_sent_at,
+            last_acked_at: self.last_acked_at,
+            last_apply_failed_at: self.last_apply_failed_at,
             held_back,
             outcome: self.outcome()?,
         })

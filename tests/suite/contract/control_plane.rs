@@ -230,6 +230,26 @@ impl ControlPlane {
         text
     }
 
+    /// What the gateway counted under this name and these labels, whatever the others are.
+    pub(crate) fn counted(&self, name: &str, labels: &[(&str, &str)]) -> u64 {
+        let metrics = self.gateway_metrics();
+        let has = |line: &str| labels.iter().all(|(label, value)| line.contains(&format!("{label}=\"{value}\"")));
+        let of = |line: &str| {
+            let rest = line.strip_prefix(name).filter(|rest| rest.starts_with(['{', ' ']) && has(rest))?;
+            rest.rsplit(' ').next()?.parse::<u64>().ok()
+        };
+        metrics.lines().filter_map(of).sum()
+    }
+
+    /// Waits until it counted this.
+    pub(crate) fn until_counted(&self, name: &str, labels: &[(&str, &str)], wanted: u64) {
+        let deadline = Instant::now() + READY_TIMEOUT;
+        while self.counted(name, labels) != wanted {
+            assert!(Instant::now() < deadline, "{name} {labels:?} is not {wanted}: {}", self.gateway_metrics());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     /// Kills NATS, or starts it again.
     pub(crate) fn nats(&mut self) -> &mut NatsServer {
         &mut self.nats

@@ -41,11 +41,11 @@ pub(crate) struct FirstAgent<'a> {
 impl<'a> FirstAgent<'a> {
     /// Dials and says hello.
     pub(crate) async fn dial(door: SocketAddr, peer: &'a Peer) -> Self {
-        Self::dial_with(door, peer, [10, 0, 0, 1]).await
+        Self::dial_with(door, peer, [10, 0, 0, 1], &[]).await
     }
 
-    /// Dials as a host with this address.
-    async fn dial_with(door: SocketAddr, peer: &'a Peer, address: [u8; 4]) -> Self {
+    /// Dials as a host with this address that says it holds this.
+    async fn dial_with(door: SocketAddr, peer: &'a Peer, address: [u8; 4], applied: &[(Component, Stamp)]) -> Self {
         let stream = TcpStream::connect(door).await.expect("the door is open");
         let name = ServerName::try_from("127.0.0.1").expect("an address");
         let connector = TlsConnector::from(Arc::new(peer.tls(AgentProtocol::Session)));
@@ -65,7 +65,7 @@ impl<'a> FirstAgent<'a> {
                 protocols: ProtocolRange::only(Protocol::V1),
                 agent_version: "0.1.0".to_owned(),
                 boot_id: Uuid::from_u128(7),
-                applied: Vec::new(),
+                applied: applied.to_vec(),
                 capabilities: Vec::new(),
                 inventory,
             }))
@@ -80,12 +80,20 @@ impl<'a> FirstAgent<'a> {
 
     /// Dials as a host with this address, and is let in.
     pub(crate) async fn open_with(door: SocketAddr, peer: &'a Peer, address: [u8; 4]) -> (Self, HelloAck) {
-        let mut agent = Self::dial_with(door, peer, address).await;
-        let said = agent.hear().await;
+        Self::dial_with(door, peer, address, &[]).await.let_in().await
+    }
+
+    /// Dials as a host that says it holds this, and is let in.
+    pub(crate) async fn open_claiming(door: SocketAddr, peer: &'a Peer, applied: &[(Component, Stamp)]) -> Self {
+        Self::dial_with(door, peer, [10, 0, 0, 1], applied).await.let_in().await.0
+    }
+
+    async fn let_in(mut self) -> (Self, HelloAck) {
+        let said = self.hear().await;
         let Message::HelloAck(ack) = said else { panic!("{said:?}") };
-        assert_eq!((ack.protocol, ack.authority), (1, peer.authority));
-        agent.session_epoch = ack.session_epoch;
-        (agent, ack)
+        assert_eq!((ack.protocol, ack.authority), (1, self.peer.authority));
+        self.session_epoch = ack.session_epoch;
+        (self, ack)
     }
 
     pub(crate) async fn say(&mut self, message: &Message) {

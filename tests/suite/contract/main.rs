@@ -16,5 +16,6 @@ mod nats_users;
 mod peer;
 mod polls;
 mod processes;
+mod regress;
 mod renderer;
 mod versions;

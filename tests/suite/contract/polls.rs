@@ -10,7 +10,7 @@ use holdfast_identity::tls::client::AgentProtocol;
 use holdfast_identity::tls::install_crypto_provider;
 use holdfast_model::artifact;
 use holdfast_model::desired::{Component, Stamp};
-use holdfast_model::numbers::{UpdateSeq, Version};
+use holdfast_model::numbers::{SessionEpoch, UpdateSeq, Version};
 use holdfast_model::statement::OutcomeKind;
 use holdfast_wire::code::RefusalCode;
 use holdfast_wire::enrol::Problem;
@@ -127,18 +127,65 @@ async fn g01_a_host_polls_by_the_documented_command_takes_changes_as_they_come_a
     until_synced(&plane, "web", answer.states[0].stamp.version.raw());
     assert_eq!(poller.next.last_update_seq, UpdateSeq::from_raw(5));
 
-    // An agent that can only be pushed to is told so.
-    let mut old = FirstAgent::dial(plane.agents_door(), &peer).await;
-    let said = old.hear().await;
-    let Message::Refusal(refusal) = &said else { panic!("{said:?}") };
-    assert_eq!(refusal.code, RefusalCode::NoCommonProtocol);
-    assert!(refusal.detail.contains("delivers by poll"), "{refusal:?}");
+    // Both changes are at their end, by its word, and are counted.
+    plane.until_counted("holdfast_gateway_operations_ended_total", &[], 2);
+    assert!(plane.counted("holdfast_gateway_operations_ended_total", &[("state", "applied")]) > 0);
+    assert_eq!(plane.counted("holdfast_gateway_operation_seconds_count", &[]), 2);
+    plane.until_counted("holdfast_gateway_operations_open", &[], 0);
     // And nothing of push was awake in all of this.
-    let metrics = plane.gateway_metrics();
-    let idle = |name: &str| metrics.lines().filter(|line| line.starts_with(name)).all(|line| line.ends_with(" 0"));
-    assert!(idle("holdfast_gateway_sessions") && idle("holdfast_gateway_updates_total"), "{metrics}");
-    assert!(idle("holdfast_gateway_builds_total"), "{metrics}");
-    assert!(metrics.contains("holdfast_gateway_syncs_total"), "{metrics}");
+    assert_push_sleeps(&plane);
+    assert!(plane.counted("holdfast_gateway_syncs_total", &[]) > 0);
+    plane.assert_runs();
+}
+
+fn assert_push_sleeps(plane: &ControlPlane) {
+    let awake = ["sessions", "updates_total", "builds_total"]
+        .map(|name| plane.counted(&format!("holdfast_gateway_{name}"), &[]));
+    assert_eq!(awake, [0; 3], "{}", plane.gateway_metrics());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c31_what_cannot_be_served_where_hosts_poll_is_refused_in_words_counted_by_name_and_left_alone() {
+    install_crypto_provider();
+    let mut plane = ControlPlane::start_with(&[("HOLDFAST_DELIVERY_MODE", "poll".to_owned())]).await;
+    let mut peer = Peer::enrol(&plane, "web", "10.0.0.1").await;
+
+    // An agent that can only be pushed to is told so, each time that it comes, and a change is no reason to try it.
+    for _ in 0..2 {
+        let mut old = FirstAgent::dial(plane.agents_door(), &peer).await;
+        let said = old.hear().await;
+        let Message::Refusal(refusal) = &said else { panic!("{said:?}") };
+        assert_eq!(refusal.code, RefusalCode::NoCommonProtocol);
+        assert!(refusal.detail.contains("delivers by poll"), "{refusal:?}");
+    }
+    apply_policy(&plane, "{cidr: 192.0.2.0/24}");
+    let refused = "holdfast_gateway_sessions_refused_total";
+    assert_eq!(plane.counted(refused, &[("by", "gateway"), ("code", "no_common_protocol")]), 2);
+    assert_push_sleeps(&plane);
+
+    // A number of no session, and an outcome of what was never answered: the first is refused, the second a fault.
+    let mut poller = Poller { plane: &plane, peer: &mut peer, next: SyncRequest::default() };
+    let foreign = SyncRequest { session_epoch: Some(SessionEpoch::from_raw(99)), ..SyncRequest::default() };
+    assert_eq!(poller.try_ask(&foreign).await.expect_err("there is no such session").code, "session-over");
+    let first = poller.ask(&SyncRequest::default()).await;
+    poller.take(&first).await;
+    let state = &first.states[0];
+    let report = poller.peer.applied(first.session_epoch, UpdateSeq::from_raw(77), state.component, state.stamp);
+    let unsent = SyncOutcome {
+        update_seq: report.update_seq,
+        component: report.component,
+        kind: report.kind.word().to_owned(),
+        wanted: report.wanted,
+        applied: report.applied,
+        conditions: report.conditions,
+        signature: STANDARD.encode(report.signature),
+    };
+    let said = poller.ask(&SyncRequest { outcomes: vec![unsent], wait_ms: Some(0), ..poller.next.clone() }).await;
+    assert_eq!(said.faults.len(), 1, "{said:?}");
+    assert_eq!(plane.counted("holdfast_gateway_calls_refused_total", &[("code", "session-over")]), 1);
+    assert_eq!(plane.counted("holdfast_gateway_calls_refused_total", &[]), 1);
+    assert_eq!(plane.counted("holdfast_gateway_faults_total", &[("kind", "outcome_unmatched"), ("by", "gateway")]), 1);
+    assert_eq!((plane.counted("holdfast_gateway_faults_total", &[]), plane.counted(refused, &[])), (1, 2));
     plane.assert_runs();
 }
 

@@ -24,7 +24,9 @@ pub use render::{
     AuthorityCreated, AuthorityEpochRaised, AuthorityRollbackConfirmed, CONFIRMED_HOSTS_MAX, DesiredState,
     LeaseAcquired, RENDERED_STATES_MAX, RenderCommitted, RenderDesired, RenderSignedAgain,
 };
-pub use session::{OutcomeRecorded, ProtocolFault, SessionClosed, SessionContested, SessionOpened, SnapshotSent};
+pub use session::{
+    ClaimedState, OutcomeRecorded, ProtocolFault, SessionClosed, SessionContested, SessionOpened, SnapshotSent,
+};
 pub use token::{ApiTokenCreated, ApiTokenRevoked, EnrolTokenCreated, EnrolTokenRevoked};
 
 use crate::codes::CodeError;

@@ -12,7 +12,7 @@ use uuid::Uuid;
 use super::payloads;
 use crate::codes::{CloseReason, Fault};
 use crate::keys::SignatureBytes;
-use crate::secret_free::secret_free;
+use crate::secret_free::{entry, secret_free};
 use crate::text::{AgentVersion, Detail};
 
 payloads! {
@@ -28,6 +28,17 @@ payloads! {
         agent_version: AgentVersion,
         /// The host's boot, as its kernel names it.
         boot_id: Uuid,
+        /// What the agent says that it holds, each part once: its word, and no proof. Events of earlier builds do not have it.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        applied: Vec<ClaimedState>,
+    }
+
+    /// What an agent says that it holds of one part.
+    ClaimedState {
+        /// Which part.
+        component: Component,
+        /// Which content.
+        stamp: Stamp,
     }
 
     /// Two agents that live have the identity of one host: they took its session from each other in turn.
@@ -113,6 +124,7 @@ payloads! {
 }
 
 secret_free!(OutcomeKind);
+entry!(ClaimedState);
 
 /// The serialized form of an [`OutcomeKind`] is its word.
 mod outcome_kind {

@@ -64,6 +64,17 @@ fn the_fullest_event_of_hosts_that_go_back_fits() {
 }
 
 #[test]
+fn a_session_of_a_build_that_said_nothing_of_what_its_host_holds_is_read() {
+    let opened = mk_sessions().remove(0);
+    let mut data = opened.data().expect("writes");
+    assert_eq!(data["applied"].as_array().map(Vec::len), Some(4));
+    data.as_object_mut().expect("an object").remove("applied");
+    let Event::SessionOpened(read) = Event::read(Kind::SessionOpened, data.clone()).expect("reads") else { panic!() };
+    assert_eq!(read.applied, []);
+    assert_eq!(Event::from(read).data().expect("writes"), data, "and written again as it was");
+}
+
+#[test]
 fn the_longest_outcome_fits() {
     let text = "\u{10ffff}\"".repeat(DETAIL_BYTES_MAX / 5);
     let mut outcome = mk_outcome();
@@ -273,6 +284,7 @@ fn mk_sessions() -> Vec<Event> {
             gateway: GatewayId::new(Uuid::from_u128(12)),
             agent_version: AgentVersion::new("0.1.0"),
             boot_id: Uuid::from_u128(13),
+            applied: Component::ALL.map(|component| ClaimedState { component, stamp: mk_stamp() }).to_vec(),
         }
         .into(),
         SessionClosed { host, session_epoch, reason: CloseReason::Lost }.into(),

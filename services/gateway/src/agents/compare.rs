@@ -20,6 +20,7 @@ use holdfast_store::session::HostNewest;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
+use super::absence::Absence;
 use super::answers::Answers;
 use super::limits::{COMPARE_RETRY, HOLE_PAUSE};
 use super::registry::{HeldNow, Registry};
@@ -37,7 +38,7 @@ pub(super) async fn run<S: AgentsStore>(
     let mut random = Random::new(seed);
     let mut next = Instant::now() + jittered(interval, &mut random);
     let mut numbers = HintNumbers::new();
-    let mut compared = None;
+    let (mut compared, absence) = (None, Absence::default());
     loop {
         let compare = tokio::select! {
             wake = wakes.recv() => match wake {
@@ -59,7 +60,7 @@ pub(super) async fn run<S: AgentsStore>(
         };
         if compare {
             let pause = jittered(interval, &mut random);
-            let is_compared = compare_all(&store, &registry).await;
+            let is_compared = compare_all(&store, &registry, &absence).await;
             let now = Instant::now();
             next = now + if is_compared { pause } else { pause.min(COMPARE_RETRY) };
             compared = Some(now);
@@ -80,7 +81,7 @@ fn handle_hint(registry: &Registry, answers: &Answers, hint: Hint) {
 }
 
 /// Whether all was compared that there is.
-async fn compare_all<S: AgentsStore>(store: &S, registry: &Registry) -> bool {
+async fn compare_all<S: AgentsStore>(store: &S, registry: &Registry, absence: &Absence) -> bool {
     // One look: whoever leaves between two would be taken for one that the database does not know.
     let asked = registry.held();
     if asked.is_empty() {
@@ -94,13 +95,21 @@ async fn compare_all<S: AgentsStore>(store: &S, registry: &Registry) -> bool {
     };
     match found {
         Ok((newest, authority)) => {
+            if let Some(failures) = absence.ended() {
+                tracing::info!(failures, "sessions are compared again");
+            }
             registry.compare(&newest);
             registry.begin_anew(&ahead(&asked, &newest));
             registry.tell_life(authority);
             true
         }
         Err(error) => {
-            tracing::warn!(error = %Chain(&error), "sessions cannot be compared; trying again in {} s at most", COMPARE_RETRY.as_secs());
+            let error = Chain(&error);
+            if absence.is_news(&error) {
+                tracing::warn!(%error, "sessions cannot be compared; trying again every {} s at most", COMPARE_RETRY.as_secs());
+            } else {
+                tracing::debug!(%error, "sessions cannot be compared yet");
+            }
             false
         }
     }

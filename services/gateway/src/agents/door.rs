@@ -20,6 +20,7 @@ use tokio_rustls::server::TlsStream;
 
 use super::connections::Connections;
 use super::context::Context;
+use super::gauges::{Stranger, record_stranger};
 use super::limits::{CONNECTIONS_MAX, HANDSHAKES_MAX, HANDSHAKES_PER_SOURCE_MAX, SHORT_TIMEOUT};
 use super::session;
 use super::sync::CameFrom;
@@ -60,14 +61,20 @@ impl Door {
     async fn connection(self: Arc<Self>, stream: TcpStream, address: SocketAddr, permits: Permits) {
         let first = match first_byte(&stream).await {
             Some(first) => first,
-            None => return tracing::debug!(%address, "a connection said nothing"),
+            None => {
+                record_stranger(Stranger::Silent);
+                return tracing::debug!(%address, "a connection said nothing");
+            }
         };
         if first != TLS_HANDSHAKE {
             return echo(stream, address, first).await;
         }
         let stream = match self.tls.accept(stream).await {
             Ok(stream) => stream,
-            Err(error) => return tracing::debug!(%address, error = %Chain(&error), "a handshake failed"),
+            Err(error) => {
+                record_stranger(Stranger::Handshake);
+                return tracing::debug!(%address, error = %Chain(&error), "a handshake failed");
+            }
         };
         let Permits { connection: _open, handshake } = permits;
         drop(handshake);
@@ -79,7 +86,10 @@ impl Door {
             Ok(admission @ (Admission::HttpHost(_) | Admission::HttpAnonymous)) => {
                 self.http(stream, address, admission).await;
             }
-            Err(error) => tracing::debug!(%address, %error, "a connection is turned away"),
+            Err(error) => {
+                record_stranger(Stranger::Identity);
+                tracing::debug!(%address, %error, "a connection is turned away");
+            }
         }
     }
 
@@ -111,6 +121,7 @@ async fn first_byte(stream: &TcpStream) -> Option<u8> {
 /// Gives an echo back, or closes on anything else.
 async fn echo(mut stream: TcpStream, address: SocketAddr, first: u8) {
     if MAGIC.first() != Some(&first) {
+        record_stranger(Stranger::NoTls);
         return tracing::debug!(%address, "neither TLS nor an echo");
     }
     let answer = async {

@@ -36,6 +36,7 @@ use time::OffsetDateTime;
 use tokio::sync::mpsc;
 
 use super::answers::Answers;
+use super::gauges::record_call_refused;
 use super::limits::SYNC_WASTE_BYTES_MAX;
 use super::recorder::ring;
 use super::renewals::Renewals;
@@ -154,6 +155,7 @@ impl Refusal {
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
         let (status, code, title) = self.code();
+        record_call_refused(code);
         let problem = Problem {
             kind: format!("urn:holdfast:problem:{code}"),
             title: title.to_owned(),

@@ -10,6 +10,7 @@ use holdfast_runtime::{Chain, Shutdown};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::absence::Absence;
 use super::store::AgentsStore;
 
 /// How long a claim or a renewal that failed is waited with, as a part of the span between renewals.
@@ -49,13 +50,23 @@ impl Lease {
 
 /// Holds the lease until `stopped`, and says whether it is held.
 pub(super) async fn run<S: AgentsStore>(store: S, ttl: Duration, holding: Holding, stopped: Shutdown) {
-    let mut was_held = false;
+    let (mut was_held, absence) = (false, Absence::default());
     loop {
         let asked = Instant::now();
         let holds = match store.hold_lease(ttl).await {
-            Ok(holds) => holds,
+            Ok(holds) => {
+                if let Some(failures) = absence.ended() {
+                    tracing::info!(failures, holds, "the lease can be asked for again");
+                }
+                holds
+            }
             Err(error) => {
-                tracing::warn!(error = %Chain(&error), "the lease cannot be renewed");
+                let error = Chain(&error);
+                if absence.is_news(&error) {
+                    tracing::warn!(%error, "the lease cannot be renewed; trying again until it can");
+                } else {
+                    tracing::debug!(%error, "the lease cannot be renewed yet");
+                }
                 false
             }
         };

@@ -61,6 +61,8 @@ pub const FACTS_MAX: usize = 200_000;
 pub const RECORD_RETRY: Duration = Duration::from_millis(100);
 /// See [`RECORD_RETRY`].
 pub const RECORD_RETRY_MAX: Duration = Duration::from_secs(5);
+/// Different causes of one absence of the database that are told: one that goes through more of them is told already.
+pub const ABSENCE_CAUSES_MAX: usize = 4;
 
 /// Bytes of flat bodies that are kept for sharing.
 pub const BODIES_BYTES_MAX: usize = 256 * 1024 * 1024;

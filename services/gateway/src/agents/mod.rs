@@ -6,6 +6,7 @@
 //!
 //! It renders nothing, decides on no enrolment and serves no operator.
 
+mod absence;
 mod admission;
 mod answers;
 mod batch;

@@ -3,6 +3,7 @@
 //! - The first fact after quiet goes at once; then writes begin 3 ms apart at least, and all that came between goes in one transaction.
 //! - Nothing is dropped while the database is away: facts wait, in memory that the sessions' own limits bound, and are tried again.
 //!   Presence alone coalesces: the latest word per host, and one that was not written at once is none: the host is heard again.
+//! - That the database is away is told once, however often it is tried, and so is its return.
 //! - A value that can never be written costs the one fact that it is in, loudly, and nobody else anything: a batch that is refused for one is split.
 //! - No write begins without the process's lease, each try anew: another may have declared this one dead meanwhile. One that is under way as the
 //!   lease ends may still be done: what keeps it from harm is the session_epoch of each fact.
@@ -19,6 +20,8 @@ use holdfast_store::session::{Fact, FactsRecorded, Seen};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
+use super::absence::Absence;
+use super::gauges;
 use super::lease::Lease;
 use super::limits::{
     DRAIN_LOOK, FACTS_BATCH_MAX, FACTS_MAX, PRESENCE_GATHER, RECORD_GATHER, RECORD_RETRY, RECORD_RETRY_MAX,
@@ -135,7 +138,7 @@ impl Recorder {
         shutdown: Shutdown,
     ) {
         let mut written_at = Instant::now();
-        let mut writer = Writer { store, registry, bell, lease, recorder: self.clone() };
+        let mut writer = Writer { store, registry, bell, lease, recorder: self.clone(), absence: Absence::default() };
         loop {
             let (facts, heard) = self.count();
             if facts == 0 {
@@ -191,6 +194,7 @@ struct Writer<S> {
     bell: mpsc::Sender<Hint>,
     lease: Lease,
     recorder: Recorder,
+    absence: Absence,
 }
 
 impl<S: AgentsStore> Writer<S> {
@@ -212,7 +216,7 @@ impl<S: AgentsStore> Writer<S> {
                 parts.extend(split(part, &error));
                 continue;
             }
-            tracing::warn!(error = %Chain(&error), facts = part.len(), "facts cannot be written; trying again");
+            self.handle_failure(&error, part.len());
             // How long ago a host was heard was true of the first try.
             parts.push(std::mem::take(&mut part));
             parts.iter_mut().for_each(|part| part.retain(|fact| !matches!(fact.seen, Seen::Heard { .. })));
@@ -230,9 +234,22 @@ impl<S: AgentsStore> Writer<S> {
         true
     }
 
+    fn handle_failure(&self, error: &dyn std::error::Error, facts: usize) {
+        let error = Chain(error);
+        if self.absence.is_news(&error) {
+            tracing::warn!(%error, facts, "facts cannot be written; trying again until they can");
+        } else {
+            tracing::debug!(%error, facts, "facts cannot be written yet");
+        }
+    }
+
     fn handle_recorded(&self, facts: &[Fact], recorded: &FactsRecorded) {
+        if let Some(failures) = self.absence.ended() {
+            tracing::info!(failures, "facts are written again");
+        }
         tracing::debug!(facts = facts.len(), "facts written");
         self.registry.supersede(&recorded.stale);
+        recorded.faults.iter().for_each(|fault| gauges::record_other_fault(*fault));
         if facts.iter().any(|fact| !matches!(fact.seen, Seen::Heard { .. } | Seen::Addresses(_))) {
             ring(&self.bell, Hint::Event);
         }

@@ -33,6 +33,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
 use super::admission::Crowded;
 use super::context::Context;
+use super::gauges;
 use super::hooks::Midway;
 use super::limits::{AUTHORITY_AWAY_RETRY_MS, READ_BYTES, SHORT_TIMEOUT};
 use super::mailbox::Mailbox;
@@ -234,6 +235,7 @@ impl Shell {
 
     /// Ends the session over what cannot be read; the other side is told the rule, and what is wrong.
     fn refuse(&mut self, code: RefusalCode, rule: &str, error: &dyn std::error::Error) {
+        gauges::record_other_fault(FaultWord::Malformed);
         self.record_fault(FaultWord::Malformed, None);
         self.machine.handle_close(code, &format!("{rule}: {error}"));
     }
@@ -289,9 +291,11 @@ impl Shell {
             }
             Event::Fault { code, update_seq, origin, .. } => self.handle_fault(code, update_seq, origin),
             Event::Undeliverable { component, stamp, bytes } => {
+                gauges::record_too_large(component);
                 tracing::error!(host = %self.peer.host, %component, version = %stamp.version, bytes, "a body is too large to be sent");
             }
             Event::Closed(cause) => {
+                gauges::record_closed(cause);
                 let reason = reason_of(cause, self.drained);
                 self.ended.get_or_insert(reason);
             }
@@ -299,6 +303,7 @@ impl Shell {
     }
 
     fn handle_fault(&mut self, code: FaultCode, update_seq: Option<UpdateSeq>, origin: FaultOrigin) {
+        gauges::record_fault(origin, code);
         if origin == FaultOrigin::Reported && code == FaultCode::UnknownDirective {
             return tracing::warn!(host = %self.peer.host, "the agent is older than a directive that it was sent, and ignored it");
         }
@@ -312,12 +317,11 @@ impl Shell {
             }
             FaultCode::OutcomeUnmatched => FaultWord::UnknownUpdate,
             FaultCode::BadSignature => FaultWord::BadSignature,
-            FaultCode::OutcomeMismatch
-            | FaultCode::OutcomeContradiction
-            | FaultCode::BadValue
-            | FaultCode::UnknownDirective
-            | FaultCode::TooOften
-            | FaultCode::Unknown(_) => FaultWord::Malformed,
+            FaultCode::OutcomeMismatch => FaultWord::OutcomeMismatch,
+            FaultCode::OutcomeContradiction => FaultWord::OutcomeContradiction,
+            FaultCode::BadValue | FaultCode::UnknownDirective | FaultCode::TooOften | FaultCode::Unknown(_) => {
+                FaultWord::Malformed
+            }
         };
         tracing::warn!(host = %self.peer.host, %code, "the agent broke the protocol");
         self.record_fault(fault, update_seq);

@@ -14,6 +14,7 @@ use holdfast_store::session::Opening;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
+use super::absence::Absence;
 use super::admission::AdmissionRoom;
 use super::answers::Answers;
 use super::batch::Asker;
@@ -196,8 +197,9 @@ fn serve_opens<S: AgentsStore>(
     bell: mpsc::Sender<Hint>,
     tasks: &Tasks,
 ) -> Asker<Opening, Option<Admitted>> {
+    let absence = Arc::new(Absence::default());
     let (asker, serving) = Asker::new(OPENINGS_AT_ONCE_MAX, move |openings: Vec<Opening>| {
-        let (store, mut lease, bell) = (store.clone(), lease.clone(), bell.clone());
+        let (store, mut lease, bell, absence) = (store.clone(), lease.clone(), bell.clone(), Arc::clone(&absence));
         async move {
             let count = openings.len();
             // A session of a gateway without a lease is none that counts: it would take the host from one that has.
@@ -206,7 +208,7 @@ fn serve_opens<S: AgentsStore>(
                 tracing::info!(count, "sessions are not opened without the lease; agents come back");
                 return vec![None; count];
             }
-            let opened = open_all(&store, openings).await;
+            let opened = open_all(&store, openings, &absence).await;
             let is_between_lives =
                 |opened: &Option<Admitted>| matches!(opened, Some(Admitted::Session { is_between_lives: true, .. }));
             if opened.iter().any(is_between_lives) {
@@ -221,11 +223,18 @@ fn serve_opens<S: AgentsStore>(
 
 /// Opens sessions by one statement. If that is refused for a value of one of them, all the others are opened in smaller ones: nobody keeps those out
 /// who come with him.
-pub(super) async fn open_all<S: AgentsStore>(store: &S, openings: Vec<Opening>) -> Vec<Option<Admitted>> {
+pub(super) async fn open_all<S: AgentsStore>(
+    store: &S,
+    openings: Vec<Opening>,
+    absence: &Absence,
+) -> Vec<Option<Admitted>> {
     let (mut answers, mut parts) = (Vec::with_capacity(openings.len()), vec![openings]);
     while let Some(mut part) = parts.pop() {
         let error = match store.open_sessions(part.clone()).await {
             Ok(opened) => {
+                if let Some(failures) = absence.ended() {
+                    tracing::info!(failures, "sessions are opened again");
+                }
                 answers.extend(opened.into_iter().map(Some));
                 continue;
             }
@@ -241,7 +250,12 @@ pub(super) async fn open_all<S: AgentsStore>(store: &S, openings: Vec<Opening>) 
                 parts.extend([later, part]);
             }
             [..] => {
-                tracing::warn!(error = %Chain(&error), "sessions cannot be opened; agents come back");
+                let (error, count) = (Chain(&error), part.len());
+                if absence.is_news(&error) {
+                    tracing::warn!(%error, count, "sessions cannot be opened; agents come back");
+                } else {
+                    tracing::debug!(%error, count, "sessions cannot be opened yet");
+                }
                 answers.extend(vec![None; part.len()]);
             }
         }

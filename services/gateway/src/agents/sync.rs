@@ -25,7 +25,7 @@ use holdfast_identity::tls::{Admission, HostPeer};
 use holdfast_model::desired::{Component, Stamp};
 use holdfast_model::numbers::UpdateSeq;
 use holdfast_model::statement::{OutcomeKind, outcome_bytes};
-use holdfast_session::gateway::{Answer, Supply, Want};
+use holdfast_session::gateway::{Answer, FaultOrigin, Supply, Want};
 use holdfast_store::session::{Instance, Opening, Seen};
 use holdfast_wire::code::FaultCode;
 use holdfast_wire::limits::{
@@ -42,6 +42,7 @@ use uuid::Uuid;
 
 use super::context::Context;
 use super::enrol::{Refusal, read_to};
+use super::gauges;
 use super::limits::{POLL_READ_RETRY, SYNC_PIECE_BYTES};
 use super::polls::{Asked, Ending, Poll, Standing, Turn};
 use super::store::Admitted;
@@ -125,6 +126,7 @@ fn take_outcomes(at: &Context, poll: &Arc<Poll>, outcomes: &[SyncOutcome]) -> Re
     for outcome in outcomes {
         if let Err((code, word)) = take_outcome(at, poll, outcome)? {
             tracing::warn!(host = %poll.host, %code, "the agent broke the protocol");
+            gauges::record_fault(FaultOrigin::Seen, code);
             record(at, poll, Seen::Fault { fault: word, component: None, update_seq: Some(outcome.update_seq) })?;
             faults.push(SyncFault { code: code.word().to_owned(), update_seq: outcome.update_seq });
             if poll.is_fault_too_many() {
@@ -254,10 +256,10 @@ fn take_outcome(at: &Context, poll: &Poll, said: &SyncOutcome) -> Result<Result<
     let kind = kind.into_iter().find(|kind| kind.word() == said.kind);
     let kind = kind.ok_or_else(|| Refusal::Field { field: "outcomes.kind", reason: "no such kind".to_owned() })?;
     if (said.component, said.wanted) != (component, stamp) {
-        return fault(FaultCode::OutcomeMismatch, FaultWord::Malformed);
+        return fault(FaultCode::OutcomeMismatch, FaultWord::OutcomeMismatch);
     }
     if kind == OutcomeKind::Applied && said.applied != Some(stamp) {
-        return fault(FaultCode::OutcomeContradiction, FaultWord::Malformed);
+        return fault(FaultCode::OutcomeContradiction, FaultWord::OutcomeContradiction);
     }
     let Some(signature) = signature else { return fault(FaultCode::BadSignature, FaultWord::BadSignature) };
     let report = OutcomeReport {
@@ -512,6 +514,7 @@ fn state_of(
         state.too_large_bytes = u64::try_from(body.len()).ok();
         asked.tell_too_large(component, stamp);
         if !poll.log_too_large(component, stamp) {
+            gauges::record_too_large(component);
             tracing::error!(host = %poll.host, %component, version = %stamp.version, bytes = body.len(), "a body is too large to be sent");
         }
         return Ok((state, None));

@@ -57,6 +57,7 @@ use super::limits::RENEWAL_PAUSE;
 use super::memory::Memory;
 use super::{AgentsDoor, DoorConfig, Hooks, Pace, start};
 
+mod absence;
 mod askers;
 mod delivery;
 mod drift;
@@ -376,6 +377,14 @@ async fn a_thousand_sessions_leave_each_at_its_own_moment_and_the_gateway_ends_w
     assert!(seconds.len() >= 7 && seconds.values().all(|count| *count <= 350), "{seconds:?}");
     let closed = |seen: &Seen| *seen == Seen::Closed(CloseReason::Drained);
     assert_eq!(count(&memory.facts(), closed), usize::try_from(SESSIONS).unwrap());
+}
+
+/// Counts what this thread counts from now on; the text of it.
+fn counters() -> (metrics::LocalRecorderGuard<'static>, impl Fn() -> String) {
+    let recorder: &'static _ =
+        Box::leak(Box::new(metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder()));
+    let handle = recorder.handle();
+    (metrics::set_default_local_recorder(recorder), move || handle.render())
 }
 
 /// A door on loopback with its authority.

@@ -91,6 +91,8 @@ fn component_view(status: &ComponentStatus, judged: JudgedComponent) -> Componen
         }),
         conditions: genuine.map(|said| said.conditions.iter().map(condition_view).collect()).unwrap_or_default(),
         last_snapshot_sent_at: status.last_snapshot_sent_at.map(rfc3339),
+        last_acked_at: status.last_acked_at.map(rfc3339),
+        last_apply_failed_at: status.last_apply_failed_at.map(rfc3339),
         held_back: status.held_back.map(held_back_view),
     }
 }
@@ -133,7 +135,12 @@ fn session_view(session: &SessionStatus) -> SessionView {
 
 /// When a whole state of any component was last sent to a host.
 pub(crate) fn last_snapshot_sent_at(status: &HostStatus) -> Option<OffsetDateTime> {
-    status.components.iter().filter_map(|component| component.last_snapshot_sent_at).max()
+    newest(status, |component| component.last_snapshot_sent_at)
+}
+
+/// The newest instant of this kind of any component.
+fn newest(status: &HostStatus, of: impl Fn(&ComponentStatus) -> Option<OffsetDateTime>) -> Option<OffsetDateTime> {
+    status.components.iter().filter_map(of).max()
 }
 
 fn host_view(host: &JudgedHost, snapshot: &Snapshot) -> HostView {
@@ -156,6 +163,8 @@ fn host_view(host: &JudgedHost, snapshot: &Snapshot) -> HostView {
         enrolled_at: rfc3339(status.enrolled_at),
         last_seen_at: status.last_seen_at.map(rfc3339),
         last_snapshot_sent_at: last_snapshot_sent_at(status).map(rfc3339),
+        last_acked_at: newest(status, |component| component.last_acked_at).map(rfc3339),
+        last_apply_failed_at: newest(status, |component| component.last_apply_failed_at).map(rfc3339),
         session: status.session.as_ref().map(session_view),
         components: host.judged().map(|(status, judged)| component_view(status, *judged)).collect(),
         drift: drift_view(&status.drifts, OffsetDateTime::now_utc()),

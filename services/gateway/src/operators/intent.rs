@@ -3,9 +3,10 @@
 //! - What is kept is a copy of one revision, never a mixture: each request asks the store what came after it first.
 //! - A request sees every change that was committed before it began.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, RwLock};
 
-use holdfast_model::intent::{EnrolledHost, Intent, Kind, Object, ObjectKey, Policy, Spec};
+use holdfast_model::intent::{EnrolledHost, Intent, Kind, Object, ObjectKey, Peer, PeerSpec, Policy, Spec};
 use holdfast_model::label::Labels;
 use holdfast_model::name::Name;
 use holdfast_model::numbers::Revision;
@@ -50,22 +51,58 @@ impl Snapshot {
         Some(self.intent.hosts.values().filter(governed).collect())
     }
 
-    /// What is odd about some of the objects though they may be in force: policies that govern nobody.
+    /// What is odd about some of the objects though they may be in force, or out of it: policies that govern nobody, or name a group that is not
+    /// there.
     pub(crate) fn warnings<'a>(&self, keys: impl IntoIterator<Item = &'a ObjectKey>) -> Vec<String> {
-        let odd = |key: &'a ObjectKey| {
-            let governed = self.governed_by(key)?;
-            if !governed.is_empty() {
-                return None;
+        let mut said = Vec::new();
+        for key in keys {
+            for odd in self.governs_nobody(key).into_iter().chain(self.absent_groups(key)) {
+                // A policy and the group that it names may both be among them.
+                if !said.contains(&odd) {
+                    said.push(odd);
+                }
             }
-            let there = self.intent.hosts.values().filter(|host| host.namespace == key.namespace).count();
-            let why = match there {
-                0 => format!("no host is enrolled in the namespace {}", key.namespace),
-                1 => format!("the one host of the namespace {} has other labels", key.namespace),
-                n => format!("none of the {n} hosts of the namespace {} has the labels that it selects", key.namespace),
-            };
-            Some(format!("{key} governs no host: {why}"))
+        }
+        said
+    }
+
+    fn governs_nobody(&self, key: &ObjectKey) -> Option<String> {
+        let governed = self.governed_by(key)?;
+        if !governed.is_empty() {
+            return None;
+        }
+        let there = self.intent.hosts.values().filter(|host| host.namespace == key.namespace).count();
+        let why = match there {
+            0 => format!("no host is enrolled in the namespace {}", key.namespace),
+            1 => format!("the one host of the namespace {} has other labels", key.namespace),
+            n => format!("none of the {n} hosts of the namespace {} has the labels that it selects", key.namespace),
         };
-        keys.into_iter().filter_map(odd).collect()
+        Some(format!("{key} governs no host: {why}"))
+    }
+
+    /// The groups that this policy names and that are not there; of a group that is not there, the policies that name it.
+    fn absent_groups(&self, key: &ObjectKey) -> Vec<String> {
+        let group = |name: &Name| {
+            let (kind, namespace) = (Kind::AddressGroup, key.namespace.clone());
+            ObjectKey { kind, namespace, name: name.clone() }
+        };
+        let is_absent = |group: &ObjectKey| !self.intent.objects.contains_key(group);
+        let said = |policy: &ObjectKey, group: &ObjectKey| {
+            format!("{policy} names {group}, which is not there: it means nobody")
+        };
+        match key.kind {
+            Kind::Policy | Kind::NetworkPolicy => {
+                let named = self.intent.objects.get(key).and_then(policy_of).map(groups_of).unwrap_or_default();
+                named.into_iter().map(group).filter(is_absent).map(|group| said(key, &group)).collect()
+            }
+            Kind::AddressGroup if is_absent(key) => {
+                let names_it = |(policy, rules): &(&ObjectKey, &Policy)| {
+                    policy.namespace == key.namespace && groups_of(rules).contains(&key.name)
+                };
+                self.policies().filter(names_it).map(|(policy, _)| said(policy, key)).collect()
+            }
+            Kind::AddressGroup | Kind::Endpoint | Kind::Host | Kind::Namespace => Vec::new(),
+        }
     }
 
     fn policies(&self) -> impl Iterator<Item = (&ObjectKey, &Policy)> {
@@ -87,6 +124,20 @@ impl Snapshot {
             | None => None,
         }
     }
+}
+
+/// The address groups that a policy names.
+fn groups_of(policy: &Policy) -> BTreeSet<&Name> {
+    let rules = policy.ingress.iter().chain(&policy.egress);
+    let peers = rules.flat_map(|rule| match &rule.peers {
+        PeerSpec::Any => &[][..],
+        PeerSpec::Of(peers) => peers.as_slice(),
+    });
+    let named = peers.filter_map(|peer| match peer {
+        Peer::Group(name) => Some(name),
+        Peer::Select { .. } | Peer::Cidr { .. } => None,
+    });
+    named.collect()
 }
 
 const fn policy_of(spec: &Spec) -> Option<&Policy> {

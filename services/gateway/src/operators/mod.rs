@@ -17,6 +17,7 @@ mod door;
 mod drift;
 mod explain;
 mod fleet;
+mod gauges;
 mod hosts;
 mod intent;
 mod names;

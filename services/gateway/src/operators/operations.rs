@@ -8,7 +8,7 @@ use axum::extract::{Path, State};
 use holdfast_api::object::Page;
 use holdfast_api::operation::{OperationComponentView, OperationHostView, OperationView};
 use holdfast_api::problem::{Problem, ProblemType};
-use holdfast_events::{Hint, OperationVerb};
+use holdfast_events::{Hint, OperationState, OperationVerb};
 use holdfast_model::ids::{HostId, IdError, OperationId};
 use holdfast_model::operation::HostOutcome;
 use holdfast_store::once::Once;
@@ -20,6 +20,7 @@ use utoipa::IntoParams;
 use super::auth::{Act, Caller};
 use super::cursor;
 use super::door::Shared;
+use super::gauges;
 use super::hosts::{rfc3339, stamp_view};
 use super::refuse::Refusal;
 use super::request::{Key, Params, wait_of};
@@ -250,6 +251,7 @@ pub(crate) async fn cancel(
     let key = key.map(|key| key.of(&caller));
     match door.store.cancel_operation(caller.actor(), id, key).await? {
         Once::Now(Cancelled::Ended) => {
+            gauges::record_end(OperationState::Cancelled, operation.created_at);
             tracing::info!(operation = %id, actor = %caller.actor(), "an operation was cancelled");
             door.ring([Hint::Event]);
         }

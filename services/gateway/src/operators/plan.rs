@@ -112,16 +112,20 @@ pub(crate) fn plan(base: &Snapshot, wanted: &Wanted) -> Plan {
         hosts.push((enrolled.namespace.clone(), PlannedHost { host: host.to_string(), namespace, name, changes }));
     }
     let hosts_unchanged = base.intent.hosts.len().saturating_sub(hosts.len()) as u64;
-    let warnings = warnings(base, wanted);
+    let warnings = warnings(base, wanted, &objects);
     Plan { base_revision: base.revision, digest: named.digest(), objects, hosts, hosts_unchanged, warnings }
 }
 
 /// What would be odd about the objects, once they and what comes with them are in force.
-fn warnings(base: &Snapshot, wanted: &Wanted) -> Vec<String> {
+fn warnings(base: &Snapshot, wanted: &Wanted, objects: &BTreeMap<ObjectKey, Change>) -> Vec<String> {
     let mut intent = base.intent.clone();
     wanted.puts.iter().cloned().for_each(|object| intent.put(object));
-    let keys: Vec<ObjectKey> = wanted.puts.iter().map(Object::key).collect();
-    Snapshot { revision: base.revision, intent }.warnings(&keys)
+    for (key, change) in objects {
+        if *change == Change::Deleted {
+            intent.objects.remove(key);
+        }
+    }
+    Snapshot { revision: base.revision, intent }.warnings(objects.keys())
 }
 
 /// The bytes that a plan's digest names.

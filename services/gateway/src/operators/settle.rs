@@ -18,6 +18,7 @@ use holdfast_store::operation::{Operation, Seen};
 
 use super::door::Shared;
 use super::fleet::{JudgedFleet, JudgedHost};
+use super::gauges;
 use super::refuse::Refusal;
 use super::targets::{self, HostLook};
 
@@ -131,6 +132,7 @@ pub(crate) async fn run(door: Shared) -> Result<(), Infallible> {
 /// Looks at every open operation, the oldest first, some at a time.
 async fn look(door: &Shared) -> Result<Duration, Refusal> {
     let (mut wait, mut ended, mut after, mut fleet) = (LOOK_EVERY, false, Revision::ZERO, None);
+    let mut still_open = 0;
     loop {
         let open = door.store.unfinished_operations(after, OPERATIONS_MAX).await?;
         let Some(last) = open.last() else { break };
@@ -145,11 +147,15 @@ async fn look(door: &Shared) -> Result<Duration, Refusal> {
             let by = overwritten.get(&operation.revision).copied();
             match look_at(door, operation, by, fleet).await? {
                 Looked::Ended => ended = true,
-                Looked::Soon => wait = FAILURE_LOOK,
-                Looked::Open => {}
+                Looked::Soon => {
+                    still_open += 1;
+                    wait = FAILURE_LOOK;
+                }
+                Looked::Open => still_open += 1,
             }
         }
     }
+    gauges::record_open(still_open);
     if ended {
         door.ring([Hint::Event]);
     }
@@ -206,6 +212,7 @@ async fn finish(
     let ended = door.store.settle_operation(actor, operation.id, state, Detail::new(detail), seen).await;
     let ended = ended.inspect_err(|error| tracing::debug!(error = %Chain(error), "an operation was not ended"))?;
     if ended {
+        gauges::record_end(state, operation.created_at);
         tracing::info!(operation = %operation.id, revision = %operation.revision, %state, "an operation ended");
     }
     Ok(ended)

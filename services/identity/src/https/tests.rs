@@ -60,11 +60,7 @@ async fn silent_server_is_given_up_on_in_time() {
 async fn stream_is_read_piece_by_piece_while_it_is_written() {
     let at = Door::open().await;
     let (sender, receiver) = tokio::sync::mpsc::channel::<&'static str>(1);
-    let receiver = Arc::new(tokio::sync::Mutex::new(receiver));
-    let serve = at.serve(move |_| {
-        let receiver = Arc::clone(&receiver);
-        async move { hyper::Response::new(StreamBody::new(Pieces(receiver.lock_owned().await)).boxed()) }
-    });
+    let serve = at.serve_pieces(receiver);
     let read = async {
         let mut stream = at.client().open(Request::new(Method::GET, at.url("/watch"))).await.unwrap();
         for piece in ["one", "two"] {
@@ -81,11 +77,7 @@ async fn stream_is_read_piece_by_piece_while_it_is_written() {
 async fn a_paced_answer_may_take_longer_than_its_pause_as_long_as_something_comes() {
     let at = Door::open().await;
     let (sender, receiver) = tokio::sync::mpsc::channel::<&'static str>(1);
-    let receiver = Arc::new(tokio::sync::Mutex::new(receiver));
-    let serve = at.serve(move |_| {
-        let receiver = Arc::clone(&receiver);
-        async move { hyper::Response::new(StreamBody::new(Pieces(receiver.lock_owned().await)).boxed()) }
-    });
+    let serve = at.serve_pieces(receiver);
     let pause_max = Duration::from_secs(1);
     let ask = async |bytes_max| {
         let stream = at.client().open(Request::new(Method::GET, at.url("/"))).await.unwrap();
@@ -202,6 +194,16 @@ impl Door {
     async fn accept_and_drop(&self) {
         let (stream, _) = self.listener.accept().await.unwrap();
         assert!(self.tls.accept(stream).await.is_err());
+    }
+
+    /// Serves one connection, whose answers come in pieces as they are said.
+    async fn serve_pieces(&self, pieces: tokio::sync::mpsc::Receiver<&'static str>) {
+        let pieces = Arc::new(tokio::sync::Mutex::new(pieces));
+        self.serve(move |_| {
+            let pieces = Arc::clone(&pieces);
+            async move { hyper::Response::new(StreamBody::new(Pieces(pieces.lock_owned().await)).boxed()) }
+        })
+        .await;
     }
 
     /// Serves one connection; the client's going away is its end.

@@ -12,6 +12,7 @@ use holdfast_model::desired::{Component, Stamp};
 use holdfast_model::drift::DriftKind;
 use holdfast_model::ids::{EnrolTokenId, HostId, ObjectId, OperationId};
 use holdfast_model::numbers::Revision;
+use holdfast_model::statement::OutcomeKind;
 use serde_json::{Value, json};
 use sqlx::postgres::PgConnection;
 
@@ -96,7 +97,7 @@ impl Fold {
                 let columns = [("state", words(e.state)), ("detail", words(&e.detail)), ("finished_at", time)];
                 self.amend("operations", e.operation, columns)
             }
-            Event::OutcomeRecorded(e) => self.amend("observed", observed_key(e.host, e.component), outcome(e, time)?),
+            Event::OutcomeRecorded(e) => self.take_outcome(e, time)?,
             Event::RenderCommitted(e) => {
                 self.finish_rendering(e.revision, &time).or_else(|| self.put("render_progress", "", progress(e, time)))
             }
@@ -136,6 +137,14 @@ impl Fold {
         let uses = row.get("uses").and_then(Value::as_u64).unwrap_or_default();
         set(row, [("uses", json!(uses + 1))]);
         None
+    }
+
+    fn take_outcome(&mut self, e: &OutcomeRecorded, time: Value) -> Result<Refused, Error> {
+        let key = observed_key(e.host, e.component);
+        if let (Some(column), Some(row)) = (instant(e.kind), self.rows.find("observed", &key)) {
+            set(row, [(column, time.clone())]);
+        }
+        Ok(self.amend("observed", key, outcome(e, time)?))
     }
 
     fn put_object(&mut self, e: &ObjectPut) -> Result<Refused, Error> {
@@ -421,6 +430,15 @@ fn snapshot(e: &SnapshotSent, time: Value) -> [(&'static str, Value); 5] {
         ("last_snapshot_digest", bytes(e.stamp.digest)),
         ("last_snapshot_sent_at", time),
     ]
+}
+
+/// The column for the instant of outcomes of this kind, which those of another kind leave as it is.
+const fn instant(kind: OutcomeKind) -> Option<&'static str> {
+    match kind {
+        OutcomeKind::Applied => Some("last_acked_at"),
+        OutcomeKind::Failed => Some("last_apply_failed_at"),
+        OutcomeKind::RetainedLocalOverride => None,
+    }
 }
 
 fn outcome(e: &OutcomeRecorded, time: Value) -> Result<[(&'static str, Value); 12], Error> {

@@ -15,7 +15,7 @@ use sqlx::postgres::PgConnection;
 use uuid::Uuid;
 
 use super::drift::{DriftReport, DriftSaid, record_drifts};
-use super::outcome::{OutcomeReport, SnapshotReport, record, record_sent};
+use super::outcome::{OutcomeReport, SnapshotReport, fault_of, record, record_sent};
 use super::presence::record_heard;
 use super::{Closing, Lock, lock_sessions, open};
 use crate::error::Error;
@@ -77,6 +77,8 @@ pub struct FactsRecorded {
     pub stale: Vec<(HostId, SessionEpoch)>,
     /// How many requests were written for the renderer.
     pub requests: usize,
+    /// What was found wrong here, beside the faults that were handed over: each is one more event.
+    pub faults: Vec<Fault>,
 }
 
 impl Store {
@@ -148,12 +150,13 @@ async fn record_all(tx: &mut PgConnection, gateway: GatewayId, facts: &[Fact]) -
             stale.insert((fact.host, fact.session_epoch));
         }
     }
-    let mut recorded = FactsRecorded { stale: stale.into_iter().collect(), requests: 0 };
+    let mut recorded = FactsRecorded { stale: stale.into_iter().collect(), ..FactsRecorded::default() };
     if !sorted.sent.is_empty() {
         record_sent(tx, gateway, &sorted.sent, &sessions).await?;
     }
     if !sorted.outcomes.is_empty() {
-        record(tx, gateway, &sorted.outcomes, &sessions).await?;
+        let judged = record(tx, gateway, &sorted.outcomes, &sessions).await?;
+        recorded.faults = judged.into_iter().filter_map(fault_of).collect();
     }
     if !sorted.faults.is_empty() {
         let mut outbox = Outbox::new(Actor::Gateway(gateway));

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use holdfast_events::{
-    Actor, AgentVersion, CloseReason, SessionClosed, SessionContested, SessionOpened, VerifyingKeyBytes,
+    Actor, AgentVersion, ClaimedState, CloseReason, SessionClosed, SessionContested, SessionOpened, VerifyingKeyBytes,
 };
 use holdfast_model::desired::{Component, Stamp};
 use holdfast_model::ids::{GatewayId, HostId};
@@ -170,6 +170,7 @@ async fn open(tx: &mut PgConnection, gateway: GatewayId, openings: &[Opening]) -
             gateway,
             agent_version,
             boot_id: opening.instance.boot_id,
+            applied: claimed(opening),
         })?;
         if let Verdict::Note { other, turns, contested, is_news } = verdict {
             takings.insert(host, Taking { holder: opening.instance, other, turns, contested });
@@ -190,6 +191,16 @@ async fn open(tx: &mut PgConnection, gateway: GatewayId, openings: &[Opening]) -
     }
     outbox.write(tx).await?;
     Ok(answers)
+}
+
+/// What the agent says that it holds, each part once, whatever it says twice.
+fn claimed(opening: &Opening) -> Vec<ClaimedState> {
+    let newest = |part: Component| {
+        let said = opening.applied.iter().filter(|(component, _)| *component == part);
+        said.max_by_key(|(_, stamp)| stamp.version).map(|(component, stamp)| (*component, *stamp))
+    };
+    let said = Component::ALL.into_iter().filter_map(newest);
+    said.map(|(component, stamp)| ClaimedState { component, stamp }).collect()
 }
 
 /// Two agents live with the identity of one host.

@@ -10,7 +10,7 @@ pub use holdfast_model::fence::Recorded;
 use holdfast_model::fence::{HostSession, LastOutcome, judge};
 use holdfast_model::ids::{GatewayId, HostId};
 use holdfast_model::numbers::{SessionEpoch, UpdateSeq};
-use holdfast_model::statement::Outcome;
+use holdfast_model::statement::{Outcome, OutcomeKind};
 use sqlx::postgres::PgConnection;
 use uuid::Uuid;
 
@@ -182,30 +182,37 @@ pub(super) async fn record(
     let mut outbox = Outbox::new(Actor::Gateway(gateway));
     let mut answers = Vec::with_capacity(reports.len());
     // A later outcome of one component in one batch is the one that stays.
-    let mut last: BTreeMap<(HostId, Component), &OutcomeReport> = BTreeMap::new();
+    let mut last: BTreeMap<(HostId, Component), Said<'_>> = BTreeMap::new();
     for report in reports {
         let Outcome { host, session_epoch, update_seq, component, .. } = report.outcome;
         let answer = judge_report(report, sessions, &known);
         answers.push(answer);
-        let fault = match answer {
-            Recorded::Current => {
-                outbox.push_as(Actor::Host(host), None, &event_of(report))?;
-                if let Some(known) = known.get_mut(&(host, component)) {
-                    known.last = LastOutcome { session_epoch, update_seq, signature: Some(report.signature) };
-                }
-                last.insert((host, component), report);
-                continue;
+        if answer == Recorded::Current {
+            outbox.push_as(Actor::Host(host), None, &event_of(report))?;
+            if let Some(known) = known.get_mut(&(host, component)) {
+                known.last = LastOutcome { session_epoch, update_seq, signature: Some(report.signature) };
             }
-            Recorded::StaleSession => Fault::StaleSession,
-            Recorded::OutOfOrder => Fault::OutOfOrder,
-            Recorded::Repeated | Recorded::UnknownHost => continue,
-        };
+            let said = last.entry((host, component)).or_insert(Said { report, acked: false, failed: false });
+            said.report = report;
+            said.acked |= report.outcome.kind == OutcomeKind::Applied;
+            said.failed |= report.outcome.kind == OutcomeKind::Failed;
+        }
+        let Some(fault) = fault_of(answer) else { continue };
         let (component, update_seq) = (Some(component), Some(update_seq));
         outbox.push(ProtocolFault { host, session_epoch, fault, component, update_seq })?;
     }
     update_observed(tx, &last).await?;
     outbox.write(tx).await?;
     Ok(answers)
+}
+
+/// The fault that an outcome is by what is known already, if it is one.
+pub(super) const fn fault_of(judged: Recorded) -> Option<Fault> {
+    match judged {
+        Recorded::StaleSession => Some(Fault::StaleSession),
+        Recorded::OutOfOrder => Some(Fault::OutOfOrder),
+        Recorded::Current | Recorded::Repeated | Recorded::UnknownHost => None,
+    }
 }
 
 /// Conditions with bounded texts, whoever handed them over.
@@ -234,15 +241,23 @@ fn event_of(report: &OutcomeReport) -> Event {
     })
 }
 
-async fn update_observed(
-    tx: &mut PgConnection,
-    last: &BTreeMap<(HostId, Component), &OutcomeReport>,
-) -> Result<(), Error> {
+/// What a host said of one component in one batch.
+#[derive(Clone, Copy)]
+struct Said<'a> {
+    /// The last of it.
+    report: &'a OutcomeReport,
+    /// Whether an update is in force by any of it.
+    acked: bool,
+    /// Whether one failed by any of it.
+    failed: bool,
+}
+
+async fn update_observed(tx: &mut PgConnection, last: &BTreeMap<(HostId, Component), Said<'_>>) -> Result<(), Error> {
     fn column<T>(
-        last: &BTreeMap<(HostId, Component), &OutcomeReport>,
+        last: &BTreeMap<(HostId, Component), Said<'_>>,
         read: impl Fn(&OutcomeReport) -> Result<T, Error>,
     ) -> Result<Vec<T>, Error> {
-        last.values().map(|report| read(report)).collect()
+        last.values().map(|said| read(said.report)).collect()
     }
     let bytes = |stamp: Stamp| stamp.digest.as_bytes().to_vec();
     sqlx::query(
@@ -250,11 +265,14 @@ async fn update_observed(
              wanted_version = r.wanted_version, wanted_digest = r.wanted_digest, \
              applied_version = r.applied_version, applied_digest = r.applied_digest, \
              reason = r.reason, detail = r.detail, conditions = r.conditions, signature = r.signature, \
-             outcome_at = transaction_timestamp() \
+             outcome_at = transaction_timestamp(), \
+             last_acked_at = CASE WHEN r.acked THEN transaction_timestamp() ELSE o.last_acked_at END, \
+             last_apply_failed_at = CASE WHEN r.failed THEN transaction_timestamp() ELSE o.last_apply_failed_at END \
          FROM UNNEST($1::uuid[], $2::smallint[], $3::bigint[], $4::bigint[], $5::smallint[], $6::bigint[], \
-                     $7::bytea[], $8::bigint[], $9::bytea[], $10::text[], $11::text[], $12::jsonb[], $13::bytea[]) \
+                     $7::bytea[], $8::bigint[], $9::bytea[], $10::text[], $11::text[], $12::jsonb[], $13::bytea[], \
+                     $14::boolean[], $15::boolean[]) \
          AS r (host_id, component, session_epoch, update_seq, outcome, wanted_version, wanted_digest, \
-               applied_version, applied_digest, reason, detail, conditions, signature) \
+               applied_version, applied_digest, reason, detail, conditions, signature, acked, failed) \
          WHERE o.host_id = r.host_id AND o.component = r.component",
     )
     .bind(last.keys().map(|(host, _)| host.uuid()).collect::<Vec<_>>())
@@ -270,6 +288,8 @@ async fn update_observed(
     .bind(column(last, |report| Ok(report.detail.as_str().to_owned()))?)
     .bind(column(last, |report| to_json("observed.conditions", &conditions_of(report)))?)
     .bind(column(last, |report| Ok(report.signature.as_bytes().to_vec()))?)
+    .bind(last.values().map(|said| said.acked).collect::<Vec<_>>())
+    .bind(last.values().map(|said| said.failed).collect::<Vec<_>>())
     .execute(tx)
     .await?;
     Ok(())

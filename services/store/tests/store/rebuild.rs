@@ -153,6 +153,16 @@ async fn what_the_store_wrote_is_what_its_events_say() {
 }
 
 #[tokio::test]
+async fn a16_instants_of_outcomes_from_before_they_had_columns_are_those_of_the_events() {
+    let fleet = mk_lived_in().await;
+    fleet.server.sql("UPDATE observed SET last_acked_at = NULL, last_apply_failed_at = NULL");
+    let missing: BTreeSet<String> = check(&fleet).await.differences.into_iter().map(|found| found.column).collect();
+    assert_eq!(missing.iter().map(String::as_str).collect::<Vec<_>>(), ["last_acked_at", "last_apply_failed_at"]);
+    fleet.server.sql(include_str!("../../../../schema/sql/migrations/0022_instants_of_outcomes.sql"));
+    assert_eq!(check(&fleet).await.differences, Vec::new());
+}
+
+#[tokio::test]
 async fn every_table_is_compared_or_said_to_be_outside() {
     let fleet = Fleet::start().await;
     let tables = fleet.server.sql("SELECT tablename FROM pg_tables WHERE schemaname = 'public' ORDER BY 1");

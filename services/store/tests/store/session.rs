@@ -124,6 +124,36 @@ async fn the_state_of_a_host_follows_its_evidence() {
 }
 
 #[tokio::test]
+async fn a16_the_instant_of_a_failure_stays_after_a_success_and_that_of_a_success_after_a_failure() {
+    let (fleet, host) = mk_fleet().await;
+    let instants = async || {
+        let status = fleet.operators.fleet_status(Some(vec![host])).await.expect("loads");
+        let policy = &status.hosts[0].components[0];
+        (policy.last_acked_at, policy.last_apply_failed_at, policy.outcome.as_ref().map(|said| said.at))
+    };
+    let epoch = fleet.open(host).await;
+    assert_eq!(instants().await, (None, None, None));
+    let say = async |kinds: &[(u64, OutcomeKind)]| {
+        let reports = kinds.iter().map(|(seq, kind)| mk_report(host, epoch, *seq, 1, *kind)).collect();
+        fleet.agents.record_outcomes(fleet.gateway, reports).await.expect("records");
+        instants().await
+    };
+    let (none, failed, at) = say(&[(1, OutcomeKind::Failed)]).await;
+    assert_eq!((none, failed, failed.is_some()), (None, at, true));
+    let (acked, kept, at) = say(&[(2, OutcomeKind::Applied)]).await;
+    assert_eq!((acked, kept), (at, failed));
+    assert!(acked > failed);
+    // What is neither moves neither; and a session that begins is none of them.
+    let (still, kept, at) = say(&[(3, OutcomeKind::RetainedLocalOverride)]).await;
+    assert_eq!((still, kept, at > acked), (acked, failed, true));
+    // Both in one batch: both are of now, whichever is the last.
+    let (newer, newest, at) = say(&[(4, OutcomeKind::Failed), (5, OutcomeKind::Applied)]).await;
+    assert_eq!((newer, newest, newer > acked), (at, at, true));
+    fleet.open(host).await;
+    assert_eq!(instants().await, (newer, newest, at));
+}
+
+#[tokio::test]
 async fn a_time_in_which_the_database_was_away_is_counted_neither_against_a_lease_nor_as_silence_of_a_host() {
     let (fleet, host) = mk_fleet().await;
     let state = async || {
@@ -235,7 +265,7 @@ async fn facts_of_one_batch_are_one_transaction_and_the_same_again_is_nothing() 
         fact(epoch, Seen::Addresses(mk_addresses(&["10.0.0.9"]))),
     ];
     let before = fleet.server.sql("SELECT count(*) FROM events");
-    let wanted = FactsRecorded { stale: Vec::new(), requests: 1 };
+    let wanted = FactsRecorded { requests: 1, ..FactsRecorded::default() };
     assert_eq!(fleet.agents.record_facts(fleet.gateway, facts.clone()).await.expect("records"), wanted);
     let after = fleet.server.sql(
         "SELECT count(*), count(DISTINCT xid) FILTER (WHERE kind LIKE '%sent' OR kind LIKE 'outcome%') FROM events",
@@ -250,7 +280,7 @@ async fn facts_of_one_batch_are_one_transaction_and_the_same_again_is_nothing() 
         fact(epoch, Seen::Fault { fault: Fault::UnknownUpdate, component: None, update_seq: None }),
         fact(epoch, Seen::Closed(CloseReason::AgentLeft)),
     ];
-    let stale = FactsRecorded { stale: vec![(host, first)], requests: 0 };
+    let stale = FactsRecorded { stale: vec![(host, first)], requests: 0, faults: vec![Fault::StaleSession] };
     assert_eq!(fleet.agents.record_facts(fleet.gateway, facts).await.expect("records"), stale);
     let closed = fleet.server.sql("SELECT session_epoch, close_reason FROM sessions");
     assert_eq!(closed, "2|agent_left\n");

@@ -147,6 +147,28 @@ pub(super) async fn check(world: &mut World) {
     let said = said_to(world, config, &hello(), |message| matches!(message, Message::Update(_))).await;
     assert!(matches!(said.first(), Some(Message::HelloAck(_))), "{said:?}");
     world.settle();
+    check_counted(world);
+}
+
+/// Every refusal was counted by its name; earlier checks have some of their own.
+fn check_counted(world: &World) {
+    let counted = |name: &str, label: &str, word: &str| {
+        let count = world.plane.counted(&format!("holdfast_gateway_{name}_total"), &[("by", "gateway"), (label, word)]);
+        assert!(count > 0, "{name} {word}: {}", world.plane.gateway_metrics());
+    };
+    for code in ["malformed", "too_large", "wrong_first_message", "no_common_protocol", "duplicate_hello"] {
+        counted("sessions_refused", "code", code);
+    }
+    for code in ["wrong_direction", "too_many_faults", "host_unknown"] {
+        counted("sessions_refused", "code", code);
+    }
+    for kind in ["malformed", "unknown_kind", "bad_signature"] {
+        counted("faults", "kind", kind);
+    }
+    for reason in ["handshake", "no_tls"] {
+        let count = world.plane.counted("holdfast_gateway_connections_refused_total", &[("reason", reason)]);
+        assert!(count > 0, "{reason}: {}", world.plane.gateway_metrics());
+    }
 }
 
 /// What comes in the place of a Hello.

@@ -226,9 +226,9 @@ impl Line {
     }
 
     /// Says past the machine that an update of the policy was applied, with the host's own signature.
-    pub(super) async fn say_raw(&mut self, who: &Identity, update_seq: UpdateSeq, wanted: Stamp) {
+    pub(super) async fn say_raw(&mut self, who: &Identity, update_seq: UpdateSeq, wanted: Stamp, held: Stamp) {
         let session_epoch = self.epoch.expect("the session is open");
-        let (component, kind, applied) = (Component::Policy, OutcomeKind::Applied, Some(wanted));
+        let (component, kind, applied) = (Component::Policy, OutcomeKind::Applied, Some(held));
         let conditions: Vec<Condition> = ConditionType::ALL.into_iter().map(|kind| holds(kind, wanted)).collect();
         let outcome = Outcome { host: who.host, session_epoch, update_seq, component, kind, wanted, applied };
         let signature = who.keys.sign(&outcome_bytes(who.pinned, &outcome, &conditions));

@@ -72,7 +72,8 @@ async fn c01_c02_c06_c14_outcomes_that_are_lost_failed_in_flight_or_below_the_ne
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn c15_c32_signed_outcomes_of_what_was_never_sent_is_another_version_or_was_answered_are_one_fault_each() {
+async fn c15_c32_signed_outcomes_of_what_was_never_sent_is_another_version_or_was_answered_are_one_fault_each_by_its_name()
+ {
     let mut stage = Stage::start().await;
     let gateway = stage.gateway("gateway-1", &[("HOLDFAST_AGENTS_COMPARE_INTERVAL", "1h")]);
     let hosts = stage.enrol("web", 1).await;
@@ -95,20 +96,23 @@ async fn c15_c32_signed_outcomes_of_what_was_never_sent_is_another_version_or_wa
     let (unsent, next) = (UpdateSeq::from_raw(sent.raw() + 1), Stage::stamp(3, 601));
     assert_eq!(right, Stage::stamp(2, 600));
     let before = stage.postgres.sql(observed);
-    line.say_raw(&who, unsent, next).await;
+    line.say_raw(&who, unsent, next, next).await;
     let mut told = format!("unknown_update {}", unsent.raw());
     stage.sql_until(faults, &told).await;
-    line.say_raw(&who, sent, next).await;
-    told.push_str(&format!(", malformed {}", sent.raw()));
+    line.say_raw(&who, sent, next, next).await;
+    told.push_str(&format!(", outcome_mismatch {}", sent.raw()));
     stage.sql_until(faults, &told).await;
-    assert_eq!(stage.postgres.sql(observed), before, "neither counts");
+    line.say_raw(&who, sent, right, next).await;
+    told.push_str(&format!(", outcome_contradiction {}", sent.raw()));
+    stage.sql_until(faults, &told).await;
+    assert_eq!(stage.postgres.sql(observed), before, "none of them counts");
 
     // What was sent counts as before, once.
     line.release();
     line.step().await;
     stage.sql_until("SELECT applied_version FROM observed WHERE component = 1", "2").await;
     let before = stage.postgres.sql(observed);
-    line.say_raw(&who, sent, right).await;
+    line.say_raw(&who, sent, right, right).await;
     told.push_str(&format!(", unknown_update {}", sent.raw()));
     stage.sql_until(faults, &told).await;
     assert_eq!(stage.postgres.sql(observed), before, "not twice");
@@ -119,6 +123,7 @@ async fn c15_c32_signed_outcomes_of_what_was_never_sent_is_another_version_or_wa
     assert_eq!(came(&line)[1..], [("snapshot", 2, true), ("delta", 3, true)]);
     watch.until_all(&names, "converged").await;
     assert_eq!(stage.postgres.sql(faults).trim(), told);
+    assert_eq!(gateway.metric("holdfast_gateway_faults_total").await, 4.0, "each is counted once");
     assert_eq!(stage.postgres.sql("SELECT count(*) FROM events WHERE kind = 'outcome.recorded'").trim(), "6");
 }
 

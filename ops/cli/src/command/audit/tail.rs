@@ -188,6 +188,13 @@ impl Row {
 /// Where the kind of an authored object is: in what went out of force, in what came into it, and where that is too large for an event.
 const KINDS: [&str; 3] = ["/kind", "/content/inline/kind", "/content/artifact/kind"];
 
+/// Which policy a host says that it holds, as its session begins.
+fn claimed(data: &Value) -> Option<String> {
+    let held = data.get("applied")?.as_array()?;
+    let policy = held.iter().find(|one| one.get("component").and_then(Value::as_str) == Some("policy"))?;
+    Some(format!("holds policy version {}", policy.pointer("/stamp/version").and_then(Value::as_u64)?))
+}
+
 /// What differed in a kernel, in words.
 fn drifted(data: &Value) -> Option<String> {
     let counts = serde_json::from_value::<DriftCounts>(data.get("counts")?.clone());
@@ -222,6 +229,7 @@ fn about(subject: &str, data: &Value, names: &Names) -> String {
         word("", "/role"),
         word("by ", "/process"),
         drifted(data),
+        claimed(data),
     ];
     let kind = if data.get("wanted").is_some() { text("/kind") } else { None };
     let parts: Vec<String> =
@@ -250,6 +258,9 @@ mod tests {
         let drift = r#"{"actor":"host:ho_1","type":"dev.holdfast.drift.found","subject":"ho_1","time":"2026-01-02T03:04:05Z",
             "data":{"host":"ho_1","total":4,"process":"nft","pid":7,"counts":{"rules_missing":2}}}"#;
         assert_eq!(row(drift)[1..], ["booking/web-1", "drift.found", "booking/web-1 by nft (rules missing: 2)"]);
+        let opened = r#"{"actor":"gateway:gw_1","type":"dev.holdfast.session.opened","subject":"ho_1","time":"2026-01-02T03:04:05Z",
+            "data":{"host":"ho_1","applied":[{"component":"policy","stamp":{"version":3}},{"component":"settings","stamp":{"version":1}}]}}"#;
+        assert_eq!(row(opened)[3], "booking/web-1 holds policy version 3");
         let unknown = Row::of(br#"{"event":{"actor":"host:ho_9","subject":"ho_9"}}"#, &names);
         assert!(unknown.has_unknown_host, "{unknown:?}");
         assert_eq!(Row::of(b"no entry", &names).cells, ["", "", "", ""]);

@@ -201,6 +201,7 @@ async fn e22_a_thousand_hints_cost_a_reader_that_stopped_what_its_socket_holds_a
 async fn c35_a_body_that_is_too_large_to_travel_costs_its_component_only_and_is_read_once_however_often_versions_are_compared()
  {
     let small = |session: &mut SessionConfig| session.limits.body_bytes_max = 20_000;
+    let (_counting, counted) = counters();
     let estate = Estate::start_as(Hooks::default(), small).await;
     let host = estate.enrol(1);
     estate.memory.publish(host.id, &mk_body(0..9_000));
@@ -224,6 +225,7 @@ async fn c35_a_body_that_is_too_large_to_travel_costs_its_component_only_and_is_
         estate.built_until().await;
         assert_eq!((estate.door.sessions(), estate.memory.reads_of(agent.host)), (2, 1), "after compare {n}");
     }
+    assert!(counted().contains("holdfast_gateway_bodies_too_large_total{component=\"policy\"} 1\n"), "{}", counted());
 
     // The next version that fits is read and travels, in the same session.
     let stamp = estate.memory.publish(agent.host, &mk_body(0..100));

@@ -213,20 +213,26 @@ async fn an_outcome_by_poll_counts_by_the_rules_of_a_session_and_any_other_is_a_
     let good = poller.outcome(&first.states[0]);
     let other = poller.outcome(&first.states[1]);
     let cases = [
-        ("outcome_unmatched", SyncOutcome { update_seq: UpdateSeq::from_raw(999), ..good.clone() }),
-        ("outcome_mismatch", SyncOutcome { component: other.component, ..good.clone() }),
-        ("outcome_mismatch", SyncOutcome { wanted: other.wanted, ..good.clone() }),
-        ("outcome_contradiction", SyncOutcome { applied: None, ..good.clone() }),
-        ("bad_signature", SyncOutcome { signature: other.signature.clone(), ..good.clone() }),
-        ("bad_signature", SyncOutcome { conditions: Vec::new(), ..good.clone() }),
-        ("bad_signature", SyncOutcome { signature: "!".to_owned(), ..good.clone() }),
+        (
+            "outcome_unmatched",
+            Fault::UnknownUpdate,
+            SyncOutcome { update_seq: UpdateSeq::from_raw(999), ..good.clone() },
+        ),
+        ("outcome_mismatch", Fault::OutcomeMismatch, SyncOutcome { component: other.component, ..good.clone() }),
+        ("outcome_mismatch", Fault::OutcomeMismatch, SyncOutcome { wanted: other.wanted, ..good.clone() }),
+        ("outcome_contradiction", Fault::OutcomeContradiction, SyncOutcome { applied: None, ..good.clone() }),
+        ("bad_signature", Fault::BadSignature, SyncOutcome { signature: other.signature.clone(), ..good.clone() }),
+        ("bad_signature", Fault::BadSignature, SyncOutcome { conditions: Vec::new(), ..good.clone() }),
+        ("bad_signature", Fault::BadSignature, SyncOutcome { signature: "!".to_owned(), ..good.clone() }),
     ];
-    for (nth, (code, outcome)) in cases.into_iter().enumerate() {
+    for (nth, (code, word, outcome)) in cases.into_iter().enumerate() {
         let answer = poller.ask(&SyncRequest { outcomes: vec![outcome], ..poller.request(0) }).await.unwrap();
         let codes: Vec<&str> = answer.faults.iter().map(|fault| fault.code.as_str()).collect();
         assert_eq!(codes, [code]);
         let faults = |facts: &[Fact]| count(facts, |seen| matches!(seen, Seen::Fault { .. }));
-        estate.facts_until(|facts| faults(facts) == nth + 1).await;
+        let facts = estate.facts_until(|facts| faults(facts) == nth + 1).await;
+        let last = facts.iter().rev().find(|fact| matches!(fact.seen, Seen::Fault { .. }));
+        assert!(matches!(&last.unwrap().seen, Seen::Fault { fault, .. } if *fault == word), "{code}: {last:?}");
     }
     assert_eq!(count(&estate.memory.facts(), |seen| matches!(seen, Seen::Outcome(_))), 0);
     // And the true one counts after all of them, once: said again, since an answer may be lost, it is no fault; another word for it is.
@@ -290,6 +296,7 @@ async fn an_answer_is_bounded_in_bytes_and_a_body_that_does_not_travel_is_told_a
         session.limits.body_bytes_max = 20_000;
         session.limits.bytes_in_flight_max = 10_000;
     };
+    let (_counting, counted) = counters();
     let estate = Estate::start_as(Hooks::default(), small).await;
     let mut poller = Poller::new(&estate, estate.enrol(1));
     // As many as fit together, the first whatever its size; the rest with the next.
@@ -316,6 +323,11 @@ async fn an_answer_is_bounded_in_bytes_and_a_body_that_does_not_travel_is_told_a
     let url = format!("https://{}{SYNC_PATH}", estate.address);
     let huge = Request::new(Method::POST, url).body(vec![b' '; holdfast_wire::sync::SYNC_REQUEST_BYTES_MAX + 1]);
     assert_eq!(poller.client.request(huge).await.unwrap().status.as_u16(), 413);
+    let counted = counted();
+    assert!(counted.contains("holdfast_gateway_bodies_too_large_total{component=\"policy\"} 1\n"), "{counted}");
+    for code in ["bad-field", "body-too-large"] {
+        assert!(counted.contains(&format!("calls_refused_total{{code=\"{code}\"}} 1\n")), "{counted}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

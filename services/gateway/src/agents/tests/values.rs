@@ -9,6 +9,7 @@ use holdfast_wire::limits::NUMBER_MAX;
 use holdfast_wire::message::Delivery;
 use holdfast_wire::sync::{SYNC_LAST_UPDATE_SEQ_MAX, SeenState, SyncOutcome, SyncRequest};
 
+use super::super::absence::Absence;
 use super::super::start::open_all;
 use super::super::store::Admitted;
 use super::polls::{Poller, estate_of};
@@ -69,12 +70,12 @@ async fn a_session_that_can_never_be_opened_keeps_nobody_out_who_comes_with_it()
     };
     let openings: Vec<Opening> = (1..=7).map(opening).collect();
     estate.memory.poison(openings[4].host);
-    let opened = open_all(&estate.memory, openings.clone()).await;
+    let opened = open_all(&estate.memory, openings.clone(), &Absence::default()).await;
     let is_open: Vec<bool> = opened.iter().map(|opened| matches!(opened, Some(Admitted::Session { .. }))).collect();
     assert_eq!(is_open, [true, true, true, true, false, true, true]);
     // Of a database that is away nothing is asked twice.
     estate.memory.set_away(true);
-    assert_eq!(open_all(&estate.memory, openings).await, vec![None; 7]);
+    assert_eq!(open_all(&estate.memory, openings, &Absence::default()).await, vec![None; 7]);
 }
 
 #[tokio::test]

@@ -202,6 +202,8 @@ fn mk_host(n: u128, latest: u64, state: State, said_s_ago: i64) -> JudgedHost {
         latest_revision: Some(Revision::from_raw(latest)),
         outcome: said,
         last_snapshot_sent_at: None,
+        last_acked_at: None,
+        last_apply_failed_at: None,
     };
     let session = SessionStatus {
         session_epoch: SessionEpoch::from_raw(1),
