@@ -136,8 +136,7 @@ impl ControlPlane {
         let audit = place.service("audit", &place.audit(audit_port));
         let mut gateway = place.gateway(agents_port, operators_port, audit_port);
         gateway.extend(more.iter().cloned());
-        let is_admin = |(name, _): &&Setting| *name == "HOLDFAST_ADMIN_LISTEN";
-        let gateway_admin = gateway.iter().find(is_admin).map(|(_, address)| address.clone()).expect("it has one");
+        let gateway_admin = admin_of(&gateway);
         let token = place.command("gateway", &gateway).arg("admin-token").output().expect("it runs");
         assert!(token.status.success(), "{}", String::from_utf8_lossy(&token.stderr));
         let admin = String::from_utf8(token.stdout).expect("text").trim().to_owned();
@@ -250,6 +249,28 @@ impl ControlPlane {
         }
     }
 
+    /// Ends everything and starts it again against what it kept: services, then servers, none asked but the renderer, which gives its lease back.
+    pub(crate) fn restart(&mut self) {
+        for (service, signal) in
+            [(&mut self.renderer, "-TERM"), (&mut self.audit, "-KILL"), (&mut self.gateway, "-KILL")]
+        {
+            service.signal(signal);
+            service.ended();
+        }
+        self.nats.kill();
+        self.postgres.stop();
+        self.postgres.start();
+        self.nats.resume();
+        let place = self.place();
+        let gateway = self.gateway_settings();
+        let admin = admin_of(&gateway);
+        let renderer = place.service("renderer", &place.renderer());
+        let audit = place.service("audit", &place.audit(self.audit_port));
+        let gateway = place.service("gateway", &gateway);
+        (self.renderer, self.audit, self.gateway) = (renderer, audit, gateway);
+        self.gateway_admin = admin;
+    }
+
     /// Kills NATS, or starts it again.
     pub(crate) fn nats(&mut self) -> &mut NatsServer {
         &mut self.nats
@@ -291,6 +312,12 @@ impl ControlPlane {
             service.assert_runs();
         }
     }
+}
+
+/// Where a service with these settings shows what it counts.
+fn admin_of(settings: &[Setting]) -> String {
+    let is_admin = |(name, _): &&Setting| *name == "HOLDFAST_ADMIN_LISTEN";
+    settings.iter().find(is_admin).map(|(_, address)| address.clone()).expect("it has one")
 }
 
 /// Where services are started.

@@ -22,9 +22,9 @@ pub(crate) struct Peer {
     pub(crate) host: HostId,
     pub(crate) authority: Authority,
     pub(crate) credential: Credential,
-    roots: TrustRoots,
-    renderer: VerifyingKey,
-    outcomes: SigningKey,
+    pub(crate) roots: TrustRoots,
+    pub(crate) renderer: VerifyingKey,
+    pub(crate) outcomes: SigningKey,
 }
 
 impl Peer {

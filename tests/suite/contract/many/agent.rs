@@ -33,6 +33,8 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use uuid::Uuid;
 
+use crate::peer::Peer;
+
 /// How long a test waits for anything.
 pub(super) const DEADLINE: Duration = Duration::from_secs(30);
 /// How often a driven session looks at its own clock.
@@ -63,6 +65,15 @@ impl Keys for HostKeys {
 
     fn sign(&self, statement: &[u8]) -> SignatureBytes {
         self.outcome.sign(statement).0
+    }
+}
+
+impl Identity {
+    /// A host that was enrolled at a real door.
+    pub(super) fn of(peer: Peer, name: String) -> Self {
+        let Peer { host, authority, credential, roots, renderer, outcomes } = peer;
+        let keys = HostKeys { renderer, outcome: Arc::new(outcomes) };
+        Self { host, name, credential: Arc::new(credential), keys, roots, pinned: authority }
     }
 }
 
@@ -302,6 +313,8 @@ pub(super) struct Lived {
     pub(super) dials: usize,
     /// Every session: when it opened and with which gateway.
     pub(super) opened: Vec<(tokio::time::Instant, SocketAddr)>,
+    /// When the dial of each of them began.
+    pub(super) dialled: Vec<tokio::time::Instant>,
     /// How each connection with a gateway ended, and when.
     pub(super) ended: Vec<(tokio::time::Instant, CloseCause)>,
     /// What came of its policy, in every session.
@@ -360,6 +373,7 @@ async fn live(who: Identity, gateways: Vec<String>, manner: Manner, seed: u64, l
         };
         let to: SocketAddr = gateway.parse().expect("an address");
         locked(&lived).dials += 1;
+        let dialled = tokio::time::Instant::now();
         let Ok(mut line) = Line::dial(&who, to, manner).await else {
             dialer.handle_ended(Ended::NoSession, now());
             continue;
@@ -371,7 +385,9 @@ async fn live(who: Identity, gateways: Vec<String>, manner: Manner, seed: u64, l
                 is_open = true;
                 dialer.handle_opened(now());
                 dialer.handle_gateways(line.gateways.clone());
-                locked(&lived).opened.push((tokio::time::Instant::now(), to));
+                let mut lived = locked(&lived);
+                lived.opened.push((tokio::time::Instant::now(), to));
+                lived.dialled.push(dialled);
             }
             {
                 let mut lived = locked(&lived);

@@ -12,6 +12,7 @@ mod operations;
 mod outcomes;
 mod repair;
 mod replicas;
+mod restart;
 mod stage;
 mod storm;
 mod watch;
