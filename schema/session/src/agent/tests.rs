@@ -171,7 +171,7 @@ fn a08_a_burst_is_applied_one_at_a_time_in_order_and_each_is_answered() {
 }
 
 #[test]
-fn a10_a_delta_on_another_base_is_refused_as_a_unit() {
+fn c07_a10_a_delta_on_another_base_is_refused_as_a_unit() {
     let mut agent = Agent::open(vec![(POLICY, mk_stamp(5))]);
     // Held from an earlier session is no base either.
     agent.delta(1, 5, 6);
