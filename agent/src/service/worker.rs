@@ -266,6 +266,8 @@ struct Thread {
     last_drift: Option<(Instant, LastDrift)>,
     /// How often the whole table was read to see whether it is as it should be.
     reads: u64,
+    /// Whether it was told that a confirmation cannot be kept: it is tried twice a second.
+    is_unkept_told: bool,
     is_down: bool,
 }
 
@@ -304,6 +306,7 @@ impl Thread {
             last_writer,
             last_drift: None,
             reads: 0,
+            is_unkept_told: false,
             is_down: false,
         };
         match started {
@@ -482,8 +485,17 @@ impl Thread {
             return false;
         }
         match self.engine.confirm() {
-            Ok(()) => tracing::info!(version = trial.stamp.version.raw(), "policy leads to a gateway: it is confirmed"),
-            Err(error) => tracing::warn!(%error, "that a policy is confirmed cannot be kept; it stays on trial"),
+            Ok(()) => {
+                self.is_unkept_told = false;
+                tracing::info!(version = trial.stamp.version.raw(), "policy leads to a gateway: it is confirmed");
+            }
+            Err(error) if self.is_unkept_told => {
+                tracing::debug!(%error, "that a policy is confirmed cannot be kept yet");
+            }
+            Err(error) => {
+                self.is_unkept_told = true;
+                tracing::warn!(%error, "that a policy is confirmed cannot be kept; it stays on trial until it can");
+            }
         }
         self.tell_trial();
         self.engine.on_trial().is_none()

@@ -147,6 +147,12 @@ impl Complaint {
             && !self.says(" reason=")
     }
 
+    /// Whether the agent of a host says only that it cannot keep on its disk that a policy is confirmed; the line may be cut.
+    #[must_use]
+    pub fn is_of_unkept_trial(&self, host: &str) -> bool {
+        self.is_of_agent_of(host) && self.says(" WARN holdfast_agent::service::worker: that a policy is confirmed")
+    }
+
     /// Whether the agent of a host says only that it refused an update as it came, for this reason.
     #[must_use]
     pub fn is_of_refused_update(&self, host: &str, reason: &str) -> bool {
@@ -216,6 +222,11 @@ mod tests {
             Complaint::new(Path::new("hosts/db-1-8aca18/agent.log"), line).is_of_refused_policy_and_cut("db-1")
         };
         assert!(cut(line.split_once(" reason=").expect("a reason").0) && !cut(line));
+        let unkept =
+            "2026-11-29T16:00:00.000000Z  WARN holdfast_agent::service::worker: that a policy is confirmed cannot";
+        let of = |log: &str, line: &str| Complaint::new(Path::new(log), line).is_of_unkept_trial("db-1");
+        assert!(of("hosts/db-1-8aca18/agent.log", unkept) && !of("hosts/db-2-8aca18/agent.log", unkept));
+        assert!(!of("hosts/db-1-8aca18/agent.log", line));
         let line = "2026-11-29T16:00:00.000000Z  WARN holdfast_agent::session::drive: an update is refused as it came \
                     gateway=\"10.71.0.1:7443\" component=policy version=7 digest=\"3b78d651b28b\" reason=bad_signature";
         let refused = Complaint::new(Path::new("hosts/web-1-8aca18/agent.log"), line);

@@ -113,7 +113,9 @@ impl Fault {
             Self::Killed(_) | Self::AgentKilled(_) => false,
             // It holds what it has, and says what it cannot keep: on the same disk, so that a line may be cut.
             Self::FullDisk => {
-                complaint.is_of_refused_policy(SMALL, "not_durable") || complaint.is_of_refused_policy_and_cut(SMALL)
+                complaint.is_of_refused_policy(SMALL, "not_durable")
+                    || complaint.is_of_refused_policy_and_cut(SMALL)
+                    || complaint.is_of_unkept_trial(SMALL)
             }
             // Its gateway goes on, and so does it.
             Self::SlowReader(_) => false,
