@@ -42,7 +42,8 @@ pub(super) async fn run(worker: Worker, window: Duration) -> Result<std::convert
 /// Until nothing is on trial any more.
 async fn prove(worker: &Worker, window: Duration) -> Result<(), WorkerGone> {
     let mut trials = worker.trials();
-    let drops_before = worker.gateway_drops().await?;
+    // What cannot be read is no evidence: older drops would count against this policy.
+    let mut drops_before = worker.gateway_drops().await?;
     let deadline = Instant::now() + window;
     loop {
         let Some(trial) = *trials.borrow_and_update() else { return Ok(()) };
@@ -52,7 +53,10 @@ async fn prove(worker: &Worker, window: Duration) -> Result<(), WorkerGone> {
         let is_ended = if is_proven {
             worker.confirm(trial).await?
         } else {
-            is_over && worker.gateway_drops().await? > drops_before && worker.take_back(trial).await?
+            let drops = if is_over { worker.gateway_drops().await? } else { None };
+            let is_cut = drops.zip(drops_before).is_some_and(|(now, before)| now > before);
+            drops_before = drops_before.or(drops);
+            is_cut && worker.take_back(trial).await?
         };
         if is_ended {
             return Ok(());

@@ -81,7 +81,7 @@ pub(super) enum Command {
     Noticed,
     Verify,
     Gateways(oneshot::Sender<Vec<SocketAddr>>),
-    GatewayDrops(oneshot::Sender<u64>),
+    GatewayDrops(oneshot::Sender<Option<u64>>),
     Confirm(OnTrial, oneshot::Sender<bool>),
     TakeBack(OnTrial, oneshot::Sender<bool>),
     Down(oneshot::Sender<Result<bool, String>>),
@@ -226,8 +226,8 @@ impl Worker {
         self.ask(Command::Gateways).await
     }
 
-    /// How many packets of gateways the policy dropped.
-    pub(super) async fn gateway_drops(&self) -> Result<u64, WorkerGone> {
+    /// How many packets of gateways the policy dropped; nothing where that cannot be read.
+    pub(super) async fn gateway_drops(&self) -> Result<Option<u64>, WorkerGone> {
         self.ask(Command::GatewayDrops).await
     }
 
@@ -517,11 +517,9 @@ impl Thread {
         self.engine.on_trial().is_none()
     }
 
-    fn gateway_drops(&mut self) -> u64 {
-        self.engine.gateway_drops().unwrap_or_else(|error| {
-            tracing::warn!(%error, "what the policy drops of gateways cannot be read");
-            0
-        })
+    fn gateway_drops(&mut self) -> Option<u64> {
+        let drops = self.engine.gateway_drops();
+        drops.inspect_err(|error| tracing::warn!(%error, "what the policy drops of gateways cannot be read")).ok()
     }
 
     fn failed(&mut self, error: &Cause, what: &'static str) {
