@@ -11,7 +11,8 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use holdfast_store::testing::{TEST_AUTHORITY, TestPostgres};
-use holdfast_suite::nats::{NatsServer, NatsVersion, free_port};
+use holdfast_suite::nats::{NatsServer, NatsVersion};
+use holdfast_suite::ports::free_port;
 
 /// How long a service may take until it is ready.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);

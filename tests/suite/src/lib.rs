@@ -9,6 +9,7 @@ pub mod fail_points;
 pub mod nats;
 pub mod needles;
 pub mod plane;
+pub mod ports;
 pub mod proxy;
 pub mod services;
 pub mod steps;

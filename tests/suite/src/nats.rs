@@ -1,10 +1,12 @@
 //! A real nats-server on loopback.
 
 use std::ffi::OsString;
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+
+use crate::ports::free_port;
 
 /// Which nats-server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -126,11 +128,4 @@ impl Drop for NatsServer {
     fn drop(&mut self) {
         self.kill();
     }
-}
-
-/// A port that nobody listens on now.
-#[must_use]
-pub fn free_port() -> u16 {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("loopback has a free port");
-    listener.local_addr().expect("it is bound").port()
 }

@@ -5,7 +5,6 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use holdfast_api::status::{HostCounts, RevisionState, StatusView, WaitEnd, WaitFor};
 use holdfast_events::{SignatureBytes, VerifyingKeyBytes};
@@ -133,11 +132,12 @@ impl Fleet {
         judged.map_err(|error| Refusal::defect(&error))
     }
 
-    /// The fleet as it was at most `age_max` ago: many who wait share one read.
-    pub(crate) async fn recent(&self, age_max: Duration) -> Result<Arc<JudgedFleet>, Refusal> {
+    /// The fleet by a read that began at `since` or later: many who wait share one. Who was not answered yet passes when
+    /// it asked, so that nothing that was stored before that is missing.
+    pub(crate) async fn read_since(&self, since: Instant) -> Result<Arc<JudgedFleet>, Refusal> {
         let mut shared = self.shared.lock().await;
-        if let Some((at, fleet)) = &*shared
-            && at.elapsed() < age_max
+        if let Some((begun, fleet)) = &*shared
+            && *begun >= since
         {
             return Ok(Arc::clone(fleet));
         }

@@ -25,7 +25,7 @@ use super::hosts::{rfc3339, stamp_view};
 use super::refuse::Refusal;
 use super::request::{Key, Params, wait_of};
 use super::settle::{Looked, look_at};
-use super::status::{SHARED_AGE_MAX, look_again};
+use super::status::look_again;
 use super::targets::{HostLook, Part, Presence, counts, look, overwritten_at};
 
 fn view(operation: &Operation) -> OperationView {
@@ -58,8 +58,9 @@ async fn counted(door: &Shared, caller: &Caller, operation: &Operation) -> Resul
     if !operation.is_rendered {
         return Ok(view(operation));
     }
+    let since = Instant::now();
     let by = overwritten_at(door, operation).await?;
-    let fleet = door.fleet.recent(SHARED_AGE_MAX).await?;
+    let fleet = door.fleet.read_since(since).await?;
     let hosts = look(door, operation, by, &fleet).await?;
     let seen: Vec<&HostLook<'_>> = hosts.iter().filter(|host| sees(caller, host)).collect();
     Ok(OperationView { hosts: Some(counts(&seen)), ..view(operation) })
@@ -131,7 +132,8 @@ pub(crate) async fn one(
 ) -> Result<Json<OperationView>, Refusal> {
     caller.may(Act::Read)?;
     let id = id_of(&id)?;
-    let deadline = Instant::now() + wait_of(query.wait.as_deref())?.unwrap_or_default();
+    let mut since = Instant::now();
+    let deadline = since + wait_of(query.wait.as_deref())?.unwrap_or_default();
     let mut wakes = door.wakes.clone();
     loop {
         wakes.mark_unchanged();
@@ -142,12 +144,12 @@ pub(crate) async fn one(
         }
         // Whoever waits looks for itself: hints, by which the others look, may be away.
         let by = overwritten_at(&door, &operation).await?;
-        let fleet = door.fleet.recent(SHARED_AGE_MAX).await?;
+        let fleet = door.fleet.read_since(since).await?;
         if look_at(&door, &operation, by, &fleet).await? == Looked::Ended {
             door.ring([Hint::Event]);
             continue;
         }
-        look_again(&door, &mut wakes, deadline).await;
+        since = look_again(&door, &mut wakes, deadline).await;
     }
 }
 
@@ -184,9 +186,10 @@ pub(crate) async fn hosts(
     let limit = cursor::limit_of(query.limit)?;
     let list = format!("hosts of {id} {wanted:?}");
     let after: Option<HostId> = cursor::decode(&list, query.cursor.as_deref())?;
+    let since = Instant::now();
     let operation = found(&door, id).await?;
     let by = overwritten_at(&door, &operation).await?;
-    let fleet = door.fleet.recent(SHARED_AGE_MAX).await?;
+    let fleet = door.fleet.read_since(since).await?;
     let looks = look(&door, &operation, by, &fleet).await?;
     let is_asked_for = |host: &&HostLook<'_>| {
         let is_outcome = wanted.is_none_or(|wanted| wanted == host.outcome);

@@ -16,8 +16,8 @@ use super::door::Shared;
 use super::refuse::Refusal;
 use super::request::{Params, wait_of};
 
-/// How old a read may be that several who wait share.
-pub(crate) const SHARED_AGE_MAX: Duration = Duration::from_millis(100);
+/// How old a read may be that several who wait share, after the first look of each.
+const SHARED_AGE_MAX: Duration = Duration::from_millis(100);
 /// How often somebody who waits looks even if nothing was said: freshness runs out without an event.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How long a failure must last to end a wait: the one recovery snapshot follows a failure at once.
@@ -56,14 +56,15 @@ pub(crate) async fn status(
 }
 
 async fn waited(door: &Shared, caller: &Caller, query: &StatusQuery, wait: Duration) -> Result<StatusView, Refusal> {
-    let deadline = Instant::now() + wait;
+    let mut since = Instant::now();
+    let deadline = since + wait;
     let mut wakes = door.wakes.clone();
     let latest = door.store.latest_revision().await?;
     let revision = known(query.revision, latest)?;
     let mut failing_since = None;
     loop {
         wakes.mark_unchanged();
-        let fleet = door.fleet.recent(SHARED_AGE_MAX).await?;
+        let fleet = door.fleet.read_since(since).await?;
         let mut status = fleet.status(revision, |host| caller.sees(&host.status.namespace));
         let now = Instant::now();
         let end = super::fleet::wait_end(&status, query.wait_for);
@@ -80,12 +81,17 @@ async fn waited(door: &Shared, caller: &Caller, query: &StatusQuery, wait: Durat
             status.wait = end;
             return Ok(status);
         }
-        look_again(door, &mut wakes, deadline).await;
+        since = look_again(door, &mut wakes, deadline).await;
     }
 }
 
-/// Waits until there may be something new: the bus says so, or a second went by. Never sooner than a shared read grows old.
-pub(crate) async fn look_again(door: &Shared, wakes: &mut tokio::sync::watch::Receiver<u64>, deadline: Instant) {
+/// Waits until there may be something new: the bus says so, or a second went by; then a moment, which those who were woken
+/// with it share. Gives since when a read tells what is new.
+pub(crate) async fn look_again(
+    door: &Shared,
+    wakes: &mut tokio::sync::watch::Receiver<u64>,
+    deadline: Instant,
+) -> Instant {
     let now = Instant::now();
     let woken = async {
         if wakes.changed().await.is_err() {
@@ -98,7 +104,9 @@ pub(crate) async fn look_again(door: &Shared, wakes: &mut tokio::sync::watch::Re
         () = tokio::time::sleep_until(deadline.min(now + LOOK_EVERY)) => {}
         () = door.shutdown.asked() => {}
     }
+    let woken = Instant::now();
     tokio::time::sleep_until(deadline.min(now + SHARED_AGE_MAX)).await;
+    woken
 }
 
 fn known(asked: Option<u64>, latest: Revision) -> Result<Revision, Refusal> {

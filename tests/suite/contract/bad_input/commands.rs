@@ -93,7 +93,7 @@ fn connections(world: &World) -> Vec<(&'static str, String, &'static str, String
     let file = |name: &str| world.plane.folder().join(name).display().to_string();
     let nothing = world.plane.file("nothing.pem", "no certificate\n");
     let garbage = world.plane.file("garbage.pem", "-----BEGIN CERTIFICATE-----\nbm9wZQ==\n-----END CERTIFICATE-----\n");
-    let closed = format!("https://127.0.0.1:{}", holdfast_suite::nats::free_port());
+    let closed = format!("https://127.0.0.1:{}", holdfast_suite::ports::free_port());
     vec![
         ("url", "`http://127.0.0.1/v1/status`".to_owned(), "HOLDFAST_API", "http://127.0.0.1".to_owned()),
         ("unreachable", closed.trim_start_matches("https://").to_owned(), "HOLDFAST_API", closed),

@@ -41,7 +41,7 @@ pub(super) fn check(world: &mut World) {
 
 /// A second gateway beside the one that runs, at free addresses.
 fn gateway(world: &World) -> Command {
-    let free = || format!("127.0.0.1:{}", holdfast_suite::nats::free_port());
+    let free = || format!("127.0.0.1:{}", holdfast_suite::ports::free_port());
     let mut command = service("gateway", &world.plane.gateway_settings());
     command.env("HOLDFAST_ADMIN_LISTEN", free());
     command.env("HOLDFAST_AGENTS_LISTEN", free()).env("HOLDFAST_OPERATORS_LISTEN", free());
@@ -141,7 +141,7 @@ fn check_keys(world: &mut World) {
 }
 
 fn check_other_services(world: &mut World) {
-    let free = || format!("127.0.0.1:{}", holdfast_suite::nats::free_port());
+    let free = || format!("127.0.0.1:{}", holdfast_suite::ports::free_port());
     let renderer = |world: &World, folder: &Path| {
         let mut command = service("renderer", &world.plane.renderer_settings());
         Said::by_program(

@@ -31,7 +31,8 @@ use holdfast_store::render::{RenderCommit, SignedState};
 use holdfast_store::request::{Decision, Enrolment, IssuedCertificate, RequestBody};
 use holdfast_store::testing::{OWNER, TestPostgres};
 use holdfast_store::token::TokenHash;
-use holdfast_suite::nats::{NatsServer, NatsVersion, free_port};
+use holdfast_suite::nats::{NatsServer, NatsVersion};
+use holdfast_suite::ports::free_port;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
