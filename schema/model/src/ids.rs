@@ -121,6 +121,8 @@ ids! {
     OperationId, "op", "operation";
     /// One authored object, stable over its life (a deleted and recreated object gets a new one).
     ObjectId, "ob", "object";
+    /// One change that goes through the fleet in stages.
+    RolloutId, "ro", "rollout";
 }
 
 #[cfg(test)]

@@ -2,11 +2,15 @@
 //!
 //! - One grammar at every entry (Kubernetes' label syntax): a key is an optional DNS prefix of at most 253 bytes and `/`, then 1 to 63 bytes of
 //!   letters, digits, `-`, `_` and `.`; a value is empty or 1 to 63 such bytes; a letter or digit at both ends.
+//! - A selector has a text form too ([`Selector`]'s `FromStr`), which commands take: `app=web,tier!=test,canary,!legacy,zone in (a, b)`.
 //! - A selector's parts all must hold. One without parts holds for everything; whether that may be authored is the document's business.
+
+mod text;
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+pub use text::SelectorError;
 
 /// The labels of one thing. Keys and values passed [`check_key`] and [`check_value`] where they were authored.
 pub type Labels = BTreeMap<String, String>;

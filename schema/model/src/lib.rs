@@ -21,6 +21,7 @@ pub mod name;
 pub mod numbers;
 pub mod operation;
 pub mod policy;
+pub mod rollout;
 pub mod secret;
 pub mod statement;
 pub mod status;

@@ -1,6 +1,7 @@
 //! When a dirty host is rendered.
 //!
 //! - The first change after quiet goes at once. Later ones wait until nothing came for [`QUIET_MS`], but never longer than [`MAX_WAIT_MS`].
+//! - A host that is held back is not due, however dirty: it stays so until it is let go.
 //! - A host that is dirty keeps the first revision that made it so: the fleet is rendered up to just before the oldest of those.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,6 +38,8 @@ pub struct Coalescer {
     dirty: BTreeMap<HostId, Dirty>,
     /// When hosts were last touched: those of the last [`QUIET_MS`] only.
     touched: BTreeMap<HostId, Millis>,
+    /// Those that are not due whatever happens.
+    held: BTreeSet<HostId>,
 }
 
 impl Coalescer {
@@ -50,6 +53,25 @@ impl Coalescer {
         }
     }
 
+    /// From now on these are held back, and no others.
+    pub fn handle_held(&mut self, hosts: BTreeSet<HostId>) {
+        self.held = hosts;
+    }
+
+    /// Of those that are held back the ones that a revision up to this one touched, and that were not rendered since.
+    #[must_use]
+    pub fn held_since(&self, revision: Revision) -> BTreeSet<HostId> {
+        let is_one = |(host, dirty): &(&HostId, &Dirty)| dirty.since <= revision && self.held.contains(host);
+        self.dirty.iter().filter(is_one).map(|(host, _)| *host).collect()
+    }
+
+    /// Dirty hosts that were rendered as of the revision before this one: what made them dirty is of this one, or later.
+    pub fn handle_rendered_before(&mut self, hosts: &BTreeSet<HostId>, since: Revision) {
+        for (_, dirty) in self.dirty.iter_mut().filter(|(host, _)| hosts.contains(host)) {
+            dirty.since = since;
+        }
+    }
+
     /// Hosts that are no longer enrolled.
     pub fn handle_gone(&mut self, hosts: &BTreeSet<HostId>) {
         self.dirty.retain(|host, _| !hosts.contains(host));
@@ -59,13 +81,18 @@ impl Coalescer {
     /// The hosts that are due, which stay dirty until [`Coalescer::handle_rendered`].
     #[must_use]
     pub fn poll_due(&self, now: Millis) -> BTreeSet<HostId> {
-        self.dirty.iter().filter(|(_, dirty)| dirty.due() <= now).map(|(host, _)| *host).collect()
+        self.waiting().filter(|(_, dirty)| dirty.due() <= now).map(|(host, _)| *host).collect()
     }
 
     /// When the next host is due, and why one would wake for it.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<(Millis, &'static str)> {
-        self.dirty.values().map(|dirty| dirty.due()).min().map(|due| (due, "a dirty host is due"))
+        self.waiting().map(|(_, dirty)| dirty.due()).min().map(|due| (due, "a dirty host is due"))
+    }
+
+    /// The dirty hosts that are not held back.
+    fn waiting(&self) -> impl Iterator<Item = (&HostId, &Dirty)> {
+        self.dirty.iter().filter(|(host, _)| !self.held.contains(host))
     }
 
     /// Hosts whose render was committed.
@@ -77,6 +104,12 @@ impl Coalescer {
     #[must_use]
     pub fn oldest_after(&self, rendered: &BTreeSet<HostId>) -> Option<Revision> {
         self.dirty.iter().filter(|(host, _)| !rendered.contains(host)).map(|(_, dirty)| dirty.since).min()
+    }
+
+    /// The same of the hosts that are not held back.
+    #[must_use]
+    pub fn oldest_let_go_after(&self, rendered: &BTreeSet<HostId>) -> Option<Revision> {
+        self.waiting().filter(|(host, _)| !rendered.contains(host)).map(|(_, dirty)| dirty.since).min()
     }
 }
 

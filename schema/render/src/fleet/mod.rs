@@ -4,10 +4,13 @@
 //! - A plan changes nothing here until the shell says that it was committed, so a failed commit is simply planned again.
 //! - One that may have been committed is planned again before any later edit is taken, so that the fence tells: an edit that takes back what the plan had
 //!   would leave nothing to plan, and what is stored would never be known here.
+//! - What a rollout holds back is in [`holds`]: rendered at its own revision, once, and then left as it is.
 
 mod coalesce;
+mod holds;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 
 use holdfast_model::artifact::tree_of;
 use holdfast_model::desired::{Component, Desired, Stamp};
@@ -15,9 +18,11 @@ use holdfast_model::digest::Digest;
 use holdfast_model::ids::HostId;
 use holdfast_model::intent::Intent;
 use holdfast_model::numbers::{Revision, Version};
+use holdfast_model::policy::Body;
 
 use crate::{Edit, Index, render_hosts};
 pub use coalesce::{Coalescer, MAX_WAIT_MS, Millis, QUIET_MS};
+pub use holds::{Holds, LetGo};
 
 /// How many digests of stored nodes are remembered: 64 MiB at most. Forgetting costs inserts that the database finds to be there already.
 const KNOWN_MAX: usize = 1 << 20;
@@ -30,6 +35,7 @@ pub struct Fleet {
     latest: HashMap<(HostId, Component), Stamp>,
     known: HashSet<Digest>,
     coalescer: Coalescer,
+    held: holds::Held,
 }
 
 /// What to commit.
@@ -41,6 +47,10 @@ pub struct Plan {
     pub intent: Revision,
     /// How many hosts were rendered.
     pub hosts_rendered: u32,
+    /// While hosts are held back: up to which revision every other one is rendered with it.
+    pub let_go: Option<LetGo>,
+    /// Whether it is of hosts that are held back, as of an earlier revision than others have.
+    pub is_of_held: bool,
     /// What is new.
     pub states: Vec<Desired>,
     /// Nodes that the states name and that are not known to be stored.
@@ -53,6 +63,8 @@ pub struct Planned {
     /// What to commit.
     pub plan: Plan,
     hosts: BTreeSet<HostId>,
+    /// Those that are held back and are rendered with it as of their own revision.
+    held: BTreeSet<HostId>,
 }
 
 impl Fleet {
@@ -70,7 +82,7 @@ impl Fleet {
         let index = Index::new(intent);
         let mut coalescer = Coalescer::default();
         coalescer.handle_touched(index.hosts(), revision, now);
-        Self { index, revision, rendered, latest, known: HashSet::new(), coalescer }
+        Self { index, revision, rendered, latest, known: HashSet::new(), coalescer, held: holds::Held::default() }
     }
 
     /// The revision of the intent that is held.
@@ -88,6 +100,7 @@ impl Fleet {
             let affected = self.index.apply(edit);
             self.coalescer.handle_touched(affected.hosts, since, now);
             self.coalescer.handle_gone(&affected.gone);
+            self.held.handle_gone(&affected.gone);
             self.latest.retain(|(host, _), _| !affected.gone.contains(host));
         }
     }
@@ -102,32 +115,38 @@ impl Fleet {
     #[must_use]
     pub fn poll_plan(&self, now: Millis) -> Option<Planned> {
         let hosts = self.coalescer.poll_due(now);
-        let revision = match self.coalescer.oldest_after(&hosts) {
+        let until = |oldest: Option<Revision>| match oldest {
             None => self.revision,
             Some(dirty) => Revision::from_raw(dirty.raw().saturating_sub(1)),
         };
-        let revision = revision.max(self.rendered);
-        if hosts.is_empty() && revision == self.rendered {
+        let revision = until(self.coalescer.oldest_after(&hosts)).max(self.rendered);
+        let let_go = self.held.let_go(until(self.coalescer.oldest_let_go_after(&hosts)));
+        if hosts.is_empty() && revision == self.rendered && self.held.is_committed(let_go) {
             return None;
         }
-        let hosts_rendered = u32::try_from(hosts.len()).unwrap_or(u32::MAX);
-        let mut plan = Plan { revision, intent: self.revision, hosts_rendered, ..Plan::default() };
+        let mut plan = Plan { revision, intent: self.revision, let_go, ..Plan::default() };
+        self.plan_bodies(&mut plan, render_hosts(&self.index, hosts.iter().copied()));
+        plan.hosts_rendered = u32::try_from(hosts.len()).unwrap_or(u32::MAX);
+        Some(Planned { plan, hosts, held: BTreeSet::new() })
+    }
+
+    /// Adds what is new of these hosts, whose policies are these.
+    fn plan_bodies(&self, plan: &mut Plan, bodies: BTreeMap<HostId, Arc<Body>>) {
         // Hosts of one role share a body, which is walked once.
-        let mut digests: HashMap<*const holdfast_model::policy::Body, Digest> = HashMap::new();
-        for (host, body) in render_hosts(&self.index, hosts.iter().copied()) {
-            let digest = *digests.entry(std::sync::Arc::as_ptr(&body)).or_insert_with(|| body.digest());
-            if self.plan_component(&mut plan, host, Component::Policy, digest) {
+        let mut digests: HashMap<*const Body, Digest> = HashMap::new();
+        for (host, body) in bodies {
+            let digest = *digests.entry(Arc::as_ptr(&body)).or_insert_with(|| body.digest());
+            if self.plan_component(plan, host, Component::Policy, digest) {
                 let artifacts = &plan.artifacts;
                 let (_, nodes) = tree_of(&body, |node| self.known.contains(&node) || artifacts.contains_key(&node));
                 plan.artifacts.extend(nodes);
             }
             for component in [Component::Settings, Component::Credentials, Component::Workloads] {
-                if self.plan_component(&mut plan, host, component, component.empty_digest()) {
+                if self.plan_component(plan, host, component, component.empty_digest()) {
                     plan.artifacts.entry(component.empty_digest()).or_insert_with(|| component.empty_bytes());
                 }
             }
         }
-        Some(Planned { plan, hosts })
     }
 
     /// Adds a state if its digest is new; says whether it did.
@@ -156,6 +175,7 @@ impl Fleet {
         }
         self.known.extend(planned.plan.artifacts.keys());
         self.coalescer.handle_rendered(&planned.hosts);
+        self.handle_held_committed(planned);
     }
 }
 
