@@ -7,8 +7,11 @@ use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 
+use holdfast_api::brake::Acknowledgement;
+
 use crate::help;
 use crate::output::Format;
+use crate::parse::{acknowledgement, declared_port, key_value};
 use crate::span::duration;
 
 /// Says what every host of a fleet is to enforce, and shows what it does.
@@ -143,6 +146,9 @@ pub(crate) enum Command {
         /// Refuse unless this would do exactly what a plan with this digest says.
         #[arg(long, value_name = "DIGEST")]
         plan: Option<String>,
+        /// That it is meant to take as much away as it does: the digest that the refusal or the plan named, and why.
+        #[arg(long, value_parser = acknowledgement, value_name = "DIGEST[|WHY]")]
+        acknowledge: Option<Acknowledgement>,
         /// Wait until every host that it is for has it: for this long, else for as long as --timeout says.
         #[arg(long, value_parser = duration, num_args = 0..=1, require_equals = true, value_name = "DURATION")]
         wait: Option<Option<Duration>>,
@@ -155,6 +161,9 @@ pub(crate) enum Command {
         /// `Kind/namespace/name`, or `Kind/name` for `default`.
         #[arg(required = true, value_name = "OBJECT")]
         objects: Vec<String>,
+        /// That it is meant to take as much away as it does: the digest that the refusal or the plan named, and why.
+        #[arg(long, value_parser = acknowledgement, value_name = "DIGEST[|WHY]")]
+        acknowledge: Option<Acknowledgement>,
         /// Wait until every host that it is for has it: for this long, else for as long as --timeout says.
         #[arg(long, value_parser = duration, num_args = 0..=1, require_equals = true, value_name = "DURATION")]
         wait: Option<Option<Duration>>,
@@ -576,28 +585,4 @@ pub(crate) fn usage_rule(kind: ErrorKind) -> &'static str {
         (ErrorKind::ValueValidation, "argument-form"),
     ];
     RULES.iter().find(|(known, _)| *known == kind).map_or("usage", |(_, rule)| rule)
-}
-
-fn key_value(text: &str) -> Result<(String, String), String> {
-    let (key, value) = text.split_once('=').ok_or("a label is written as KEY=VALUE")?;
-    Ok((key.to_owned(), value.to_owned()))
-}
-
-fn declared_port(text: &str) -> Result<(String, u16, String), String> {
-    let wrong = || "a port is written as NAME=PORT or NAME=PORT/PROTOCOL".to_owned();
-    let (name, rest) = text.split_once('=').ok_or_else(wrong)?;
-    let (port, protocol) = rest.split_once('/').unwrap_or((rest, "tcp"));
-    Ok((name.to_owned(), port.parse().map_err(|_| wrong())?, protocol.to_owned()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn declared_ports_default_to_tcp() {
-        assert_eq!(declared_port("http=80"), Ok(("http".to_owned(), 80, "tcp".to_owned())));
-        assert_eq!(declared_port("dns=53/udp"), Ok(("dns".to_owned(), 53, "udp".to_owned())));
-        assert!(declared_port("80").is_err() && declared_port("a=b").is_err());
-    }
 }

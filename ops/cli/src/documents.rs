@@ -32,6 +32,7 @@ pub(crate) fn request(documents: &Documents) -> Result<ApplyRequest, Error> {
         prune: documents.prune,
         expected_revision: documents.expected_revision,
         expected_plan: None,
+        acknowledge: None,
     })
 }
 

@@ -337,6 +337,10 @@ impl Error {
             return Some(format!("chmod 600 {}", path.display()).into());
         }
         if let Self::Refused(problem) = self {
+            if let Some(brake) = &problem.brake {
+                let digest = &brake.acknowledge;
+                return Some(format!("if it is meant, add: --acknowledge '{digest}|why it is meant'").into());
+            }
             return of_problem(problem).map(Cow::Borrowed);
         }
         self.fixed_advice().map(Cow::Borrowed)
@@ -442,6 +446,7 @@ fn of_problem(problem: &Problem) -> Option<&'static str> {
         }
         ProblemType::AlreadyRevoked
         | ProblemType::Ambiguous
+        | ProblemType::BlastRadius
         | ProblemType::BodyTooLarge
         | ProblemType::Busy
         | ProblemType::DocumentsRefused
@@ -532,6 +537,7 @@ fn end_of(problem: &Problem) -> End {
         Some(
             ProblemType::AgentOffline
             | ProblemType::AlreadyRevoked
+            | ProblemType::BlastRadius
             | ProblemType::IdempotencyKeyReused
             | ProblemType::NotRendered
             | ProblemType::OperationEnded

@@ -11,6 +11,7 @@ mod documents;
 mod error;
 mod help;
 mod output;
+mod parse;
 mod progress;
 mod secret_file;
 mod span;

@@ -6,6 +6,7 @@
 
 pub mod audit;
 pub mod authority;
+pub mod brake;
 pub mod directive;
 pub mod explain;
 mod missing;

@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::brake::Acknowledgement;
+
 /// The most bytes of the body of an apply or a plan: two files of the largest size that the documents' reader takes, as JSON text.
 pub const APPLY_BODY_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// The most bytes of any other body.
@@ -37,6 +39,9 @@ pub struct ApplyRequest {
     /// The digest of a plan; refused if this would do something else now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected_plan: Option<String>,
+    /// That it is meant to take as much away as it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub acknowledge: Option<Acknowledgement>,
 }
 
 /// Objects to be taken out of force, all of them or none.
@@ -48,6 +53,9 @@ pub struct DeleteRequest {
     /// The last revision that the one who asks has seen; refused if there is a later one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected_revision: Option<u64>,
+    /// That it is meant to take as much away as it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub acknowledge: Option<Acknowledgement>,
 }
 
 /// What becomes of one object.

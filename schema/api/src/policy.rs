@@ -4,6 +4,7 @@ use holdfast_model::policy::{Action, Direction, Mode};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::brake::BrakeView;
 use crate::object::ObjectChange;
 
 /// The most address ranges of one set that are listed; the counts tell of all.
@@ -199,6 +200,9 @@ pub struct PlanView {
     pub hosts_hidden: u64,
     /// How many hosts would keep their policy.
     pub hosts_unchanged: u64,
+    /// What it takes away, if that is so much that an apply is refused without an acknowledgement.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub brake: Option<BrakeView>,
     /// What is odd about the documents though they may be applied, such as a policy that governs no host.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,

@@ -6,6 +6,8 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::brake::BrakeView;
+
 /// What every type begins with.
 pub const TYPE_PREFIX: &str = "urn:holdfast:problem:";
 /// The media type of a problem.
@@ -54,6 +56,8 @@ problem_types! {
     AlreadyRevoked, "already-revoked", 409, "It was revoked before";
     /// The audit service does not answer.
     AuditUnavailable, "audit-unavailable", 502, "The audit service does not answer";
+    /// The change takes so much away that somebody has to say that it is meant; nothing was changed.
+    BlastRadius, "blast-radius", 409, "The change takes much away, and nobody said that it is meant";
     /// The body is larger than this call takes.
     BodyTooLarge, "body-too-large", 413, "The body is too large";
     /// Too many large requests at once.
@@ -154,6 +158,9 @@ pub struct Problem {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     #[schema(value_type = Option<String>)]
     pub last_seen_at: Option<Option<String>>,
+    /// What the change would take away, and how it is acknowledged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub brake: Option<BrakeView>,
     /// Everything that is wrong with the input.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub findings: Vec<Finding>,
@@ -171,6 +178,7 @@ impl Problem {
             request_id: None,
             revision: None,
             last_seen_at: None,
+            brake: None,
             findings: Vec::new(),
         }
     }

@@ -7,6 +7,7 @@
 
 pub mod address;
 pub mod artifact;
+pub mod brake;
 pub mod condition;
 pub mod desired;
 pub mod digest;

@@ -5,6 +5,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use holdfast_model::brake::BrakeLimits;
 use holdfast_runtime::config::{COMMON, Config, Key, Secret, Span, admin_listen};
 use holdfast_runtime::log::LogFormat;
 use holdfast_wire::message::Delivery;
@@ -90,6 +91,12 @@ pub struct GatewayConfig {
     pub operators_identity: Option<PathBuf>,
     /// Where the audit service's door is; without it operators cannot read the log here.
     pub operators_audit_url: Option<String>,
+    /// How many hosts a change may take much from without anybody saying so.
+    #[serde(default = "default_brake_hosts")]
+    pub operators_brake_hosts: u32,
+    /// How much of a host's rules is much, in percent.
+    #[serde(default = "default_brake_share")]
+    pub operators_brake_share: u32,
 }
 
 impl GatewayConfig {
@@ -136,6 +143,14 @@ const fn default_openings_max() -> u32 {
     8_000
 }
 
+fn default_brake_hosts() -> u32 {
+    BrakeLimits::default().hosts_max
+}
+
+fn default_brake_share() -> u32 {
+    BrakeLimits::default().share_percent
+}
+
 impl Config for GatewayConfig {
     const SERVICE: &'static str = "gateway";
     const KEYS: &'static [&'static [Key]] = &[
@@ -163,6 +178,12 @@ impl Config for GatewayConfig {
             Key::secret("operators-database-url", "The database, in the role of the operators' door"),
             Key::plain("operators-identity", "The folder with the keys and certificates of the operators' door"),
             Key::plain("operators-audit-url", "Where the audit service is, such as `https://audit:7081`"),
+            Key::plain(
+                "operators-brake-hosts",
+                "How many hosts a change may take much from without an acknowledgement",
+            )
+            .or("10"),
+            Key::plain("operators-brake-share", "How much of a host's rules is much, in percent").or("50"),
         ],
     ];
 }

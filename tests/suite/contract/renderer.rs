@@ -553,6 +553,7 @@ impl Plane {
             prune: Prune::Nothing,
             expected: None,
             key: None,
+            because: None,
         };
         let applied = self.operators.apply_intent(change).await.expect("applies");
         self.means.wakes.intent.notify_one();

@@ -1,5 +1,6 @@
 //! `apply` and `delete`.
 
+use holdfast_api::brake::Acknowledgement;
 use holdfast_api::object::{ApplyRequest, ApplyResponse, DeleteRequest};
 use holdfast_api::operation::OperationView;
 use holdfast_api::status::StatusView;
@@ -18,10 +19,11 @@ pub(super) async fn apply(
     api: &Api,
     documents: Documents,
     plan: Option<String>,
+    acknowledge: Option<Acknowledgement>,
     waiting: Option<Waiting>,
     format: Format,
 ) -> Result<End, Error> {
-    let request = ApplyRequest { expected_plan: plan, ..request(&documents)? };
+    let request = ApplyRequest { expected_plan: plan, acknowledge, ..request(&documents)? };
     let applying = api.change("/v1/apply", &request, Some(crate::api::LONG_TIMEOUT));
     let response: ApplyResponse = Progress::new(format).during("applying", Box::pin(applying)).await?;
     if response.objects.is_empty() {
@@ -34,11 +36,12 @@ pub(super) async fn apply(
 pub(super) async fn delete(
     api: &Api,
     objects: &[String],
+    acknowledge: Option<Acknowledgement>,
     waiting: Option<Waiting>,
     format: Format,
 ) -> Result<End, Error> {
     let objects = objects.iter().map(|object| full_name(object)).collect::<Result<Vec<_>, _>>()?;
-    let request = DeleteRequest { objects, expected_revision: None };
+    let request = DeleteRequest { objects, expected_revision: None, acknowledge };
     finish(api, api.change("/v1/delete", &request, None).await?, waiting, format).await
 }
 

@@ -29,11 +29,11 @@ pub(crate) async fn run(cli: Cli) -> Result<End, Error> {
         Command::Man { folder } => programs::man(folder.as_deref()),
         Command::Doctor => doctor::doctor(&cli.connection, format).await,
         Command::Audit { command } => audit::run(&cli.connection, command, format).await,
-        Command::Apply { documents, plan, wait, waiting } => {
-            apply::apply(&api()?, documents, plan, Waiting::of(wait, waiting), format).await
+        Command::Apply { documents, plan, acknowledge, wait, waiting } => {
+            apply::apply(&api()?, documents, plan, acknowledge, Waiting::of(wait, waiting), format).await
         }
-        Command::Delete { objects, wait, waiting } => {
-            apply::delete(&api()?, &objects, Waiting::of(wait, waiting), format).await
+        Command::Delete { objects, acknowledge, wait, waiting } => {
+            apply::delete(&api()?, &objects, acknowledge, Waiting::of(wait, waiting), format).await
         }
         Command::Get { what, name, namespace } => {
             get::get(&api()?, &what, name.as_deref(), namespace.as_deref(), format).await

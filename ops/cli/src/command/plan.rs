@@ -24,6 +24,12 @@ pub(super) async fn plan(api: &Api, documents: Documents, detailed: bool, format
     let names = plan.hosts.iter().map(|host| format!("host/{}/{}", host.namespace, host.name)).collect();
     let text = text_of(&plan, format.is_wide());
     Answer { value: &plan, names, text }.show(format)?;
+    if let Some(brake) = &plan.brake {
+        word(&format!(
+            "warning: an apply will be refused, for {}; if it is meant, add to it: --acknowledge '{}|why it is meant'",
+            brake.text, brake.acknowledge
+        ));
+    }
     if matches!(format, Format::Table | Format::Wide) {
         word(&format!(
             "nothing was written; to do exactly this and nothing else: holdfast apply {} --plan {}",

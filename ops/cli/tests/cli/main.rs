@@ -2,6 +2,7 @@
 //! they write is real: bodies, versions, signatures.
 
 mod audit;
+mod brake;
 mod commands;
 mod directives;
 mod doctor;

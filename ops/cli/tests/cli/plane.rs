@@ -13,6 +13,7 @@ use holdfast_gateway::operators::{self, AuditDoor, DoorConfig};
 use holdfast_identity::tls::{ServerTls, https_door, install_crypto_provider};
 use holdfast_identity::{Ca, ServerRole, SigningKey, Token, TokenKind};
 use holdfast_model::artifact::tree_of;
+use holdfast_model::brake::BrakeLimits;
 use holdfast_model::condition::{Condition, ConditionType, Holds, Reason};
 use holdfast_model::desired::{Component, Desired, Stamp};
 use holdfast_model::ids::{GatewayId, HostId};
@@ -36,6 +37,9 @@ use tokio::net::TcpListener;
 use tokio::process::Command;
 use tokio::sync::{mpsc, watch};
 use uuid::Uuid;
+
+/// Of how many hosts a change may take much away here.
+const BRAKE_HOSTS_MAX: u32 = 2;
 
 /// A host that is stood in for.
 struct Host {
@@ -130,7 +134,14 @@ impl Plane {
         let (bus, link) = watch::channel(Link { connections: 1, up: true });
         let tasks = Tasks::new(Shutdown::new());
         operators::start(
-            DoorConfig { gateway, tls, audit, bus: link, directives: asked },
+            DoorConfig {
+                gateway,
+                tls,
+                audit,
+                bus: link,
+                directives: asked,
+                brake: BrakeLimits { hosts_max: BRAKE_HOSTS_MAX, ..BrakeLimits::default() },
+            },
             operators,
             listener,
             bell,

@@ -49,6 +49,9 @@ payloads! {
         revision: Revision,
         /// How many objects it put into force or took out.
         changes: u32,
+        /// Why much is taken away, in the words of who asked; absent if that had not to be said.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        because: Option<Detail>,
     }
 
     /// An operation came to its end.

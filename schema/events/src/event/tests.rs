@@ -195,7 +195,7 @@ fn mk_intent() -> Vec<Event> {
             name,
         }
         .into(),
-        OperationAccepted { operation, verb: OperationVerb::Apply, revision, changes: 2 }.into(),
+        OperationAccepted { operation, verb: OperationVerb::Apply, revision, changes: 2, because: None }.into(),
         OperationFinished { operation, state: OperationState::Applied, detail: Detail::default() }.into(),
     ]
 }

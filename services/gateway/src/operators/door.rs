@@ -4,12 +4,14 @@ use std::sync::Arc;
 
 use holdfast_bus::Link;
 use holdfast_events::{Directive, Hint};
+use holdfast_model::brake::BrakeLimits;
 use holdfast_model::ids::GatewayId;
 use holdfast_runtime::Shutdown;
 use holdfast_store::Store;
 use tokio::sync::{Semaphore, mpsc, watch};
 
 use super::audit::AuditDoor;
+use super::brake::Brake;
 use super::fleet::Fleet;
 use super::intent::IntentView;
 use super::plane::PlaneLook;
@@ -39,6 +41,7 @@ pub(crate) struct Door {
     /// Whether the bus is there.
     pub(crate) bus: watch::Receiver<Link>,
     pub(crate) audit: Option<AuditDoor>,
+    pub(crate) brake: Brake,
     /// The last look at the plane.
     pub(crate) plane: PlaneLook,
     pub(crate) shutdown: Shutdown,
@@ -56,6 +59,7 @@ impl Door {
         wakes: watch::Receiver<u64>,
         bus: watch::Receiver<Link>,
         audit: Option<AuditDoor>,
+        limits: BrakeLimits,
         shutdown: Shutdown,
     ) -> Self {
         Self {
@@ -68,6 +72,7 @@ impl Door {
             wakes,
             bus,
             audit,
+            brake: Brake::new(limits),
             plane: PlaneLook::default(),
             shutdown,
             large_bodies: Arc::new(Semaphore::new(LARGE_BODIES_MAX)),

@@ -4,23 +4,57 @@
 //! - A request sees every change that was committed before it began.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, OnceLock, RwLock};
 
 use holdfast_model::intent::{EnrolledHost, Intent, Kind, Object, ObjectKey, Peer, PeerSpec, Policy, Spec};
 use holdfast_model::label::Labels;
 use holdfast_model::name::Name;
 use holdfast_model::numbers::Revision;
+use holdfast_render::{Edit, Index};
 use holdfast_store::intent::Changes;
 use holdfast_store::{Error, Store};
+
+/// How many edits are taken over before an index is made anew: about as dear.
+const EDITS_MAX: usize = 1_000;
 
 /// Everything in force at one revision.
 #[derive(Debug)]
 pub(crate) struct Snapshot {
     pub(crate) revision: Revision,
     pub(crate) intent: Intent,
+    index: OnceLock<Arc<Index>>,
+    /// An index of an earlier revision, and what leads from it to this one.
+    earlier: Option<(Arc<Index>, Vec<Edit>)>,
 }
 
 impl Snapshot {
+    pub(crate) const fn new(revision: Revision, intent: Intent) -> Self {
+        Self { revision, intent, index: OnceLock::new(), earlier: None }
+    }
+
+    /// The same in the form that rendering asks. Takes long the first time on a large fleet.
+    pub(crate) fn index(&self) -> Arc<Index> {
+        let make = || match &self.earlier {
+            None => Arc::new(Index::new(&self.intent)),
+            Some((earlier, edits)) => {
+                let mut index = Index::clone(earlier);
+                for edit in edits {
+                    index.apply(edit.clone());
+                }
+                Arc::new(index)
+            }
+        };
+        Arc::clone(self.index.get_or_init(make))
+    }
+
+    /// What the next revision needs to make its index of this one's, before it knows what changed.
+    fn index_so_far(&self) -> Option<(Arc<Index>, Vec<Edit>)> {
+        match (self.index.get(), &self.earlier) {
+            (Some(index), _) => Some((Arc::clone(index), Vec::new())),
+            (None, earlier) => earlier.clone(),
+        }
+    }
+
     /// The object with a key.
     pub(crate) fn object(&self, key: &ObjectKey) -> Option<Object> {
         let spec = self.intent.objects.get(key)?.clone();
@@ -176,7 +210,7 @@ impl IntentView {
 
     async fn load(&self) -> Result<Arc<Snapshot>, Error> {
         let (revision, intent) = self.store.load_intent(None).await?;
-        let loaded = Arc::new(Snapshot { revision, intent });
+        let loaded = Arc::new(Snapshot::new(revision, intent));
         *self.held.write().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(Arc::clone(&loaded));
         Ok(loaded)
     }
@@ -194,17 +228,34 @@ impl IntentView {
 
 fn advanced(held: &Snapshot, changes: Changes) -> Snapshot {
     let mut intent = held.intent.clone();
+    let mut edits = Vec::new();
     for change in changes.objects {
         match change.now {
-            Some(spec) => intent.objects.insert(change.key, spec),
-            None => intent.objects.remove(&change.key),
-        };
+            Some(spec) => {
+                let (namespace, name) = (change.key.namespace.clone(), change.key.name.clone());
+                edits.push(Edit::PutObject(Object { namespace, name, spec: spec.clone() }));
+                intent.objects.insert(change.key, spec);
+            }
+            None => {
+                edits.push(Edit::DeleteObject(change.key.clone()));
+                intent.objects.remove(&change.key);
+            }
+        }
     }
     for change in changes.hosts {
         match change.now {
-            Some(host) => intent.hosts.insert(change.host, host),
-            None => intent.hosts.remove(&change.host),
-        };
+            Some(host) => {
+                edits.push(Edit::PutHost(host.clone()));
+                intent.hosts.insert(change.host, host);
+            }
+            None => {
+                edits.push(Edit::RemoveHost(change.host));
+                intent.hosts.remove(&change.host);
+            }
+        }
     }
-    Snapshot { revision: changes.until, intent }
+    let mut next = Snapshot::new(changes.until, intent);
+    next.earlier = held.index_so_far().map(|(index, before)| (index, [before, edits].concat()));
+    next.earlier.take_if(|(_, edits)| edits.len() > EDITS_MAX);
+    next
 }

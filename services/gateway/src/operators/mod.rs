@@ -9,6 +9,7 @@
 mod audit;
 mod auth;
 mod authority;
+mod brake;
 mod changes;
 mod cursor;
 mod decommission;

@@ -16,11 +16,12 @@ use holdfast_model::intent::{Kind, Object, ObjectKey, Spec};
 use holdfast_model::name::Name;
 use holdfast_model::numbers::Revision;
 use holdfast_runtime::fail_point;
-use holdfast_store::intent::{Applied, ChangeKind, IntentChange, KeptChange, Prune};
+use holdfast_store::intent::{Applied, ChangeKind, KeptChange};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::auth::{Act, Caller};
+use super::brake::{self, Asked};
 use super::cursor;
 use super::door::Shared;
 use super::intent::Snapshot;
@@ -49,6 +50,7 @@ pub(crate) async fn apply(
     caller.may(Act::Edit)?;
     let LargeBody { value, permit, key } = body;
     let mut expected = value.expected_revision;
+    let acknowledge = value.acknowledge.clone();
     let demanded = value.expected_plan.clone();
     let wanted = Arc::new(Wanted::read(value, &caller, Act::Edit)?);
     let named = wanted.puts.iter().map(Object::key).collect();
@@ -60,26 +62,13 @@ pub(crate) async fn apply(
         {
             return answer(&door, None, before, named, expected).await;
         }
-        let plan = plan_now(&door, Arc::clone(&wanted)).await?;
+        let (_, plan) = plan_now(&door, Arc::clone(&wanted)).await?;
         check_digest(&plan, demanded.as_deref())?;
         // What was planned is done on what it was planned on, or not at all.
         expected = expected.or(Some(plan.base_revision.raw()));
     }
-    let base = door.intent.current().await?;
-    let change = IntentChange {
-        actor: caller.actor(),
-        verb: OperationVerb::Apply,
-        puts: wanted.puts.clone(),
-        deletes: Vec::new(),
-        prune: match (wanted.pruned.is_empty(), wanted.prunes_namespaces) {
-            (true, _) => Prune::Nothing,
-            (false, true) => Prune::Namespaces(wanted.pruned.clone()),
-            (false, false) => Prune::InsideNamespaces(wanted.pruned.clone()),
-        },
-        expected: expected.map(Revision::from_raw),
-        key,
-    };
-    let applied = door.store.apply_intent(change).await?;
+    let asked = Asked { wanted: brake::fixed(wanted), verb: OperationVerb::Apply, expected, key, acknowledge };
+    let (base, applied) = brake::store(&door, &caller, asked).await?;
     let response = answer(&door, Some(&base), applied, named, expected).await?;
     drop(permit);
     Ok(response)
@@ -232,7 +221,8 @@ pub(crate) async fn delete(
     Key(named): Key,
 ) -> Result<Answered, Refusal> {
     let key = key_of(&kind, &namespace, &name)?;
-    take_out(&door, &caller, BTreeSet::from([key]), None, named).await
+    let request = DeleteRequest::default();
+    take_out(&door, &caller, BTreeSet::from([key]), request, named).await
 }
 
 /// Takes objects out of force; all of them or none.
@@ -253,28 +243,27 @@ pub(crate) async fn delete_all(
     if keys.is_empty() {
         return Err(Refusal::invalid("objects", "required", "name at least one object"));
     }
-    take_out(&door, &caller, keys, request.expected_revision, key).await
+    take_out(&door, &caller, keys, request, key).await
 }
 
 async fn take_out(
     door: &Shared,
     caller: &Caller,
     keys: BTreeSet<ObjectKey>,
-    expected: Option<u64>,
+    request: DeleteRequest,
     named: Option<NamedRequest>,
 ) -> Result<Answered, Refusal> {
     keys.iter().try_for_each(|key| caller.may_change(Act::Edit, key))?;
-    let base = door.intent.current().await?;
-    let change = IntentChange {
-        actor: caller.actor(),
+    let wanted = Arc::new(Wanted { deletes: keys, ..Wanted::default() });
+    let (expected, key) = (request.expected_revision, named.map(|named| named.of(caller)));
+    let asked = Asked {
+        wanted: brake::fixed(wanted),
         verb: OperationVerb::Delete,
-        puts: Vec::new(),
-        deletes: keys.into_iter().collect(),
-        prune: Prune::Nothing,
-        expected: expected.map(Revision::from_raw),
-        key: named.map(|named| named.of(caller)),
+        expected,
+        key,
+        acknowledge: request.acknowledge,
     };
-    let applied = door.store.apply_intent(change).await?;
+    let (base, applied) = brake::store(door, caller, asked).await?;
     answer(door, Some(&base), applied, Vec::new(), expected).await
 }
 

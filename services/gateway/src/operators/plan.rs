@@ -3,7 +3,7 @@
 //! - The renderer's own index and code: what a plan shows is what would be sent.
 //! - The digest names base revision, objects and every host's two policies, so that an apply can demand exactly this.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use axum::Json;
@@ -12,14 +12,18 @@ use holdfast_api::object::{ApplyRequest, Change, ObjectChange};
 use holdfast_api::policy::{PlanView, PlannedHost};
 use holdfast_api::problem::{Problem, ProblemType};
 use holdfast_documents::Source;
+use holdfast_model::brake::{BrakeLimits, Braked, Leaves, Loss, Toll};
 use holdfast_model::digest::Digest;
 use holdfast_model::ids::HostId;
-use holdfast_model::intent::{Kind, Object, ObjectKey};
+use holdfast_model::intent::{EnrolledHost, Kind, Object, ObjectKey, Spec};
 use holdfast_model::name::Name;
 use holdfast_model::numbers::Revision;
+use holdfast_model::policy::Body;
 use holdfast_render::{Affected, Edit, Index, render_hosts};
+use holdfast_store::intent::Prune;
 
 use super::auth::{Act, Caller};
+use super::brake;
 use super::changes::policy_changes;
 use super::door::Shared;
 use super::intent::Snapshot;
@@ -27,10 +31,12 @@ use super::names::Names;
 use super::refuse::Refusal;
 use super::request::LargeBody;
 
-/// What documents ask for.
-#[derive(Clone, Debug)]
+/// What a change asks for.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Wanted {
     pub(crate) puts: Vec<Object>,
+    /// What goes by name.
+    pub(crate) deletes: BTreeSet<ObjectKey>,
     /// The namespaces of which everything else goes.
     pub(crate) pruned: BTreeSet<Name>,
     /// Whether the Namespace objects go with it.
@@ -47,7 +53,28 @@ impl Wanted {
         // A plan writes nothing; what it may be asked is what its change would need.
         puts.iter().try_for_each(|object| caller.may_change(act, &object.key()))?;
         let pruned = if request.prune { namespaces } else { BTreeSet::new() };
-        Ok(Self { puts, pruned, prunes_namespaces: caller.reaches_all() })
+        Ok(Self { puts, deletes: BTreeSet::new(), pruned, prunes_namespaces: caller.reaches_all() })
+    }
+
+    /// What goes without being named.
+    pub(crate) fn prune(&self) -> Prune {
+        match (self.pruned.is_empty(), self.prunes_namespaces) {
+            (true, _) => Prune::Nothing,
+            (false, true) => Prune::Namespaces(self.pruned.clone()),
+            (false, false) => Prune::InsideNamespaces(self.pruned.clone()),
+        }
+    }
+
+    /// Whether it says in which mode a host is to be.
+    fn says_mode_of(&self, host: &EnrolledHost) -> bool {
+        self.puts.iter().any(|object| match &object.spec {
+            Spec::Host(spec) => spec.mode.is_some() && object.namespace == host.namespace && object.name == host.name,
+            Spec::AddressGroup(_)
+            | Spec::Endpoint(_)
+            | Spec::Namespace(_)
+            | Spec::NetworkPolicy(_)
+            | Spec::Policy(_) => false,
+        })
     }
 
     /// What becomes of every object that is named or pruned, against one snapshot.
@@ -65,26 +92,29 @@ impl Wanted {
         for key in pruned {
             changes.entry(key.clone()).or_insert(Change::Deleted);
         }
+        for key in self.deletes.iter().filter(|key| base.intent.objects.contains_key(*key)) {
+            changes.insert(key.clone(), Change::Deleted);
+        }
         changes
     }
 }
 
-/// A plan before it is narrowed to what a caller may see.
+/// A change as it was tried on a snapshot.
 #[derive(Clone, Debug)]
-pub(crate) struct Plan {
-    pub(crate) base_revision: Revision,
+pub(crate) struct Trial {
     pub(crate) digest: Digest,
     objects: BTreeMap<ObjectKey, Change>,
-    hosts: Vec<(Name, PlannedHost)>,
-    hosts_unchanged: u64,
-    warnings: Vec<String>,
+    /// The hosts whose body would be another, with both.
+    hosts: Vec<(HostId, Arc<Body>, Arc<Body>)>,
+    /// What it takes away, if that is much.
+    pub(crate) braked: Option<Braked>,
 }
 
-/// Tries a change on a snapshot. Takes long on a large fleet.
-pub(crate) fn plan(base: &Snapshot, wanted: &Wanted) -> Plan {
+/// Tries a change on a snapshot, and judges what it takes away.
+pub(crate) fn try_on(base: &Snapshot, wanted: &Wanted, limits: BrakeLimits) -> Trial {
     let objects = wanted.changes(base);
-    let before = Index::new(&base.intent);
-    let mut after = before.clone();
+    let before = base.index();
+    let mut after = Index::clone(&before);
     let mut affected = Affected::default();
     for object in &wanted.puts {
         if objects.get(&object.key()) != Some(&Change::Unchanged) {
@@ -97,23 +127,74 @@ pub(crate) fn plan(base: &Snapshot, wanted: &Wanted) -> Plan {
         }
     }
     let old = render_hosts(&before, affected.hosts.iter().copied());
-    let new = render_hosts(&after, affected.hosts.iter().copied());
     let mut named = Named::new(base.revision, &objects);
+    // Hosts of one role share a body, which is walked once.
+    let mut digests: HashMap<*const Body, Digest> = HashMap::new();
+    let mut digest_of = |body: &Arc<Body>| *digests.entry(Arc::as_ptr(body)).or_insert_with(|| body.digest());
     let mut hosts = Vec::new();
-    for (host, body) in &new {
-        let (Some(enrolled), Some(base_body)) = (base.intent.hosts.get(host), old.get(host)) else { continue };
-        let (from, to) = (base_body.digest(), body.digest());
-        if from == to {
-            continue;
+    for (host, body) in render_hosts(&after, affected.hosts.iter().copied()) {
+        let Some(base_body) = old.get(&host) else { continue };
+        let (from, to) = (digest_of(base_body), digest_of(&body));
+        if from != to {
+            named.host(host, from, to);
+            hosts.push((host, Arc::clone(base_body), body));
         }
-        named.host(*host, from, to);
-        let changes = policy_changes(base_body, body);
-        let (namespace, name) = (enrolled.namespace.to_string(), enrolled.name.to_string());
-        hosts.push((enrolled.namespace.clone(), PlannedHost { host: host.to_string(), namespace, name, changes }));
     }
+    let braked = judge(base, wanted, &hosts, limits);
+    Trial { digest: named.digest(), objects, hosts, braked }
+}
+
+fn judge(
+    base: &Snapshot,
+    wanted: &Wanted,
+    hosts: &[(HostId, Arc<Body>, Arc<Body>)],
+    limits: BrakeLimits,
+) -> Option<Braked> {
+    let mut toll = Toll::new(limits);
+    let mut losses: HashMap<(*const Body, *const Body), Loss> = HashMap::new();
+    for (host, before, after) in hosts {
+        let pair = (Arc::as_ptr(before), Arc::as_ptr(after));
+        let loss = *losses.entry(pair).or_insert_with(|| Loss::between(before, after));
+        let is_said = || base.intent.hosts.get(host).is_some_and(|host| wanted.says_mode_of(host));
+        let leaves = match Leaves::between(before.mode, after.mode, false) {
+            Leaves::Silently if is_said() => Leaves::Said,
+            leaves @ (Leaves::Not | Leaves::Said | Leaves::Silently) => leaves,
+        };
+        toll.add(*host, loss, leaves);
+    }
+    let others_do_something = toll.asks_for_others() && {
+        let touched: BTreeSet<HostId> = hosts.iter().map(|(host, ..)| *host).collect();
+        let others = base.intent.hosts.keys().filter(|host| !touched.contains(host));
+        render_hosts(&base.index(), others.copied()).values().any(|body| Loss::does_something(body))
+    };
+    toll.judged(others_do_something)
+}
+
+/// A plan before it is narrowed to what a caller may see.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) base_revision: Revision,
+    pub(crate) digest: Digest,
+    objects: BTreeMap<ObjectKey, Change>,
+    hosts: Vec<(Name, PlannedHost)>,
+    hosts_unchanged: u64,
+    braked: Option<Braked>,
+    warnings: Vec<String>,
+}
+
+/// Tries a change on a snapshot and puts it in words. Takes long on a large fleet.
+pub(crate) fn plan(base: &Snapshot, wanted: &Wanted, limits: BrakeLimits) -> Plan {
+    let Trial { digest, objects, hosts, braked } = try_on(base, wanted, limits);
+    let planned = hosts.iter().filter_map(|(host, before, after)| {
+        let enrolled = base.intent.hosts.get(host)?;
+        let changes = policy_changes(before, after);
+        let (namespace, name) = (enrolled.namespace.to_string(), enrolled.name.to_string());
+        Some((enrolled.namespace.clone(), PlannedHost { host: host.to_string(), namespace, name, changes }))
+    });
+    let hosts: Vec<_> = planned.collect();
     let hosts_unchanged = base.intent.hosts.len().saturating_sub(hosts.len()) as u64;
     let warnings = warnings(base, wanted, &objects);
-    Plan { base_revision: base.revision, digest: named.digest(), objects, hosts, hosts_unchanged, warnings }
+    Plan { base_revision: base.revision, digest, objects, hosts, hosts_unchanged, braked, warnings }
 }
 
 /// What would be odd about the objects, once they and what comes with them are in force.
@@ -125,7 +206,7 @@ fn warnings(base: &Snapshot, wanted: &Wanted, objects: &BTreeMap<ObjectKey, Chan
             intent.objects.remove(key);
         }
     }
-    Snapshot { revision: base.revision, intent }.warnings(objects.keys())
+    Snapshot::new(base.revision, intent).warnings(objects.keys())
 }
 
 /// The bytes that a plan's digest names.
@@ -153,7 +234,9 @@ impl Named {
 }
 
 impl Plan {
-    fn view(self, caller: &Caller, names: &Names) -> PlanView {
+    fn view(self, caller: &Caller, base: &Snapshot, limits: BrakeLimits) -> PlanView {
+        let names = Names::of(base, caller);
+        let brake = self.braked.as_ref().map(|braked| brake::view(braked, self.digest, limits, base, caller));
         let (mut seen, hidden): (Vec<_>, Vec<_>) =
             self.hosts.into_iter().partition(|(namespace, _)| caller.sees(namespace));
         seen.iter_mut().for_each(|(_, host)| names.name_changes(&mut host.changes));
@@ -165,6 +248,7 @@ impl Plan {
             hosts: seen.into_iter().map(|(_, host)| host).collect(),
             hosts_hidden: hidden.len() as u64,
             hosts_unchanged: self.hosts_unchanged,
+            brake,
             warnings: self.warnings,
         }
     }
@@ -176,9 +260,11 @@ pub(crate) fn views(changes: BTreeMap<ObjectKey, Change>) -> Vec<ObjectChange> {
 }
 
 /// The plan of a change on the last revision.
-pub(crate) async fn plan_now(door: &Shared, wanted: Arc<Wanted>) -> Result<Plan, Refusal> {
+pub(crate) async fn plan_now(door: &Shared, wanted: Arc<Wanted>) -> Result<(Arc<Snapshot>, Plan), Refusal> {
     let base = door.intent.current().await?;
-    door.compute(move || plan(&base, &wanted)).await
+    let (limits, on) = (door.brake.limits(), Arc::clone(&base));
+    let plan = door.compute(move || plan(&on, &wanted, limits)).await?;
+    Ok((base, plan))
 }
 
 /// What these documents would change, host by host; writes nothing.
@@ -197,14 +283,13 @@ pub(crate) async fn plan_change(
     let LargeBody { value, permit, key: _ } = body;
     let expected = (value.expected_revision, value.expected_plan.clone());
     let wanted = Arc::new(Wanted::read(value, &caller, Act::Read)?);
-    let plan = plan_now(&door, wanted).await?;
+    let (base, plan) = plan_now(&door, wanted).await?;
     drop(permit);
     if let Some(revision) = expected.0.filter(|revision| *revision != plan.base_revision.raw()) {
         return Err(Refusal::stale(plan.base_revision, revision));
     }
     check_digest(&plan, expected.1.as_deref())?;
-    let names = Names::of(door.intent.current().await?.as_ref(), &caller);
-    Ok(Json(plan.view(&caller, &names)))
+    Ok(Json(plan.view(&caller, &base, door.brake.limits())))
 }
 
 /// Refuses a plan that is not the one that was demanded.
@@ -221,7 +306,7 @@ pub(crate) fn check_digest(plan: &Plan, demanded: Option<&str>) -> Result<(), Re
 #[cfg(test)]
 mod tests {
     use super::*;
-    use holdfast_model::intent::{EnrolledHost, Intent};
+    use holdfast_model::intent::Intent;
     use holdfast_model::policy::{Direction, Mode};
     use uuid::Uuid;
 
@@ -231,7 +316,7 @@ mod tests {
 
     fn mk_wanted(puts: Vec<Object>, pruned: &[&str]) -> Wanted {
         let pruned = pruned.iter().map(|name| name.parse().expect("a name")).collect();
-        Wanted { puts, pruned, prunes_namespaces: true }
+        Wanted { puts, pruned, prunes_namespaces: true, ..Wanted::default() }
     }
 
     fn mk_snapshot(documents: &str) -> Snapshot {
@@ -248,7 +333,11 @@ mod tests {
             };
             intent.hosts.insert(host.id, host);
         }
-        Snapshot { revision: Revision::from_raw(7), intent }
+        Snapshot::new(Revision::from_raw(7), intent)
+    }
+
+    fn planned(base: &Snapshot, wanted: &Wanted) -> Plan {
+        plan(base, wanted, BrakeLimits::default())
     }
 
     const WEB: &str = "apiVersion: holdfast.dev/v1\nkind: Policy\nmetadata: {name: p}\nspec:\n  hostSelector: \
@@ -259,7 +348,7 @@ mod tests {
     #[test]
     fn only_hosts_whose_policy_would_change_are_in_a_plan_with_what_changes() {
         let wanted = mk_wanted(mk_objects(WEB), &[]);
-        let plan = plan(&mk_snapshot(""), &wanted);
+        let plan = planned(&mk_snapshot(""), &wanted);
         let [(_, host)] = plan.hosts.as_slice() else { panic!("{:?}", plan.hosts) };
         assert_eq!((host.name.as_str(), plan.hosts_unchanged), ("db", 1));
         assert_eq!(host.changes.mode.map(|mode| mode.to), Some(Mode::Enforced));
@@ -270,10 +359,10 @@ mod tests {
     #[test]
     fn what_is_as_asked_for_is_unchanged_and_pruning_takes_the_rest_of_its_namespaces() {
         let base = mk_snapshot(WEB);
-        let same = plan(&base, &mk_wanted(mk_objects(WEB), &[]));
+        let same = planned(&base, &mk_wanted(mk_objects(WEB), &[]));
         assert!(same.hosts.is_empty() && same.objects.values().all(|change| *change == Change::Unchanged));
         let host = mk_objects(WEB).pop().expect("two objects");
-        let pruned = plan(&base, &mk_wanted(vec![host], &["default"]));
+        let pruned = planned(&base, &mk_wanted(vec![host], &["default"]));
         let deleted: Vec<String> = pruned
             .objects
             .iter()
@@ -301,11 +390,46 @@ mod tests {
     }
 
     #[test]
+    fn a_host_whose_document_goes_leaves_enforcement_unsaid_and_one_whose_document_says_so_does_not() {
+        let base = mk_snapshot(WEB);
+        let host = mk_objects(WEB).pop().expect("two objects");
+        let braked =
+            |wanted: &Wanted| planned(&base, wanted).braked.map(|braked| (braked.leaving.len(), braked.silent));
+        let deleted = Wanted { deletes: [host.key()].into(), ..Wanted::default() };
+        assert_eq!(braked(&deleted), Some((1, 1)));
+        let policy = mk_objects(WEB).swap_remove(0);
+        assert_eq!(braked(&mk_wanted(vec![policy], &["default"])), Some((1, 1)), "pruned");
+        let with = |spec| Object { spec: Spec::Host(spec), ..host.clone() };
+        let silent = with(holdfast_model::intent::HostSpec::default());
+        assert_eq!(braked(&mk_wanted(vec![silent], &[])), Some((1, 1)), "a document without a mode says nothing");
+        let mode = Some(Mode::Visibility);
+        let said = with(holdfast_model::intent::HostSpec { mode, ..Default::default() });
+        assert_eq!(braked(&mk_wanted(vec![said], &[])), None);
+    }
+
+    #[test]
+    fn what_is_left_of_hosts_that_a_change_does_not_touch_is_not_nothing() {
+        let policy = WEB.split("---\n").next().expect("the first is a policy");
+        let other = policy.replace("name: p", "name: q").replacen("app: db", "app: web", 1);
+        let base = mk_snapshot(&format!("{policy}---\n{other}"));
+        let key = |name: &str| ObjectKey {
+            kind: Kind::Policy,
+            namespace: Name::default_namespace(),
+            name: name.parse().expect("a name"),
+        };
+        let emptied = |keys: &[&str]| {
+            let wanted = Wanted { deletes: keys.iter().map(|name| key(name)).collect(), ..Wanted::default() };
+            planned(&base, &wanted).braked.map(|braked| braked.emptied.len())
+        };
+        assert_eq!((emptied(&["p"]), emptied(&["q"]), emptied(&["p", "q"])), (None, None, Some(2)));
+    }
+
+    #[test]
     fn the_digest_names_the_base_too() {
         let wanted = mk_wanted(mk_objects(WEB), &[]);
         let (one, mut later) = (mk_snapshot(""), mk_snapshot(""));
         later.revision = Revision::from_raw(8);
-        assert_ne!(plan(&one, &wanted).digest, plan(&later, &wanted).digest);
-        assert_eq!(plan(&one, &wanted).digest, plan(&one, &wanted).digest);
+        assert_ne!(planned(&one, &wanted).digest, planned(&later, &wanted).digest);
+        assert_eq!(planned(&one, &wanted).digest, planned(&one, &wanted).digest);
     }
 }

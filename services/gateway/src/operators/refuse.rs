@@ -8,6 +8,7 @@ use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use holdfast_api::brake::BrakeView;
 use holdfast_api::problem::{Finding, PROBLEM_JSON, Problem, ProblemType};
 use holdfast_documents::Faults;
 use holdfast_model::numbers::Revision;
@@ -78,6 +79,17 @@ impl Refusal {
         let text = format!("revision {expected} was expected and {latest} is the last; nothing was changed");
         let mut refusal = Self::new(ProblemType::StaleRevision, text);
         refusal.0.revision = Some(latest.raw());
+        refusal
+    }
+
+    /// The change takes much away, and nobody said that it is meant; or they said it of another one.
+    pub(crate) fn braked(brake: BrakeView, is_of_another: bool) -> Self {
+        let other =
+            if is_of_another { "what was acknowledged is another change, or one of another revision; " } else { "" };
+        let text =
+            format!("{}; {other}nothing was changed; if it is meant, acknowledge {}", brake.text, brake.acknowledge);
+        let mut refusal = Self::new(ProblemType::BlastRadius, text);
+        refusal.0.brake = Some(brake);
         refusal
     }
 

@@ -7,6 +7,7 @@ use holdfast_bus::Link;
 use holdfast_events::{Actor, ApiTokenCreated, Directive, Hint, Label128, NamespaceScope, Role};
 use holdfast_identity::tls::ServerTls;
 use holdfast_identity::{Token, TokenKind, token};
+use holdfast_model::brake::BrakeLimits;
 use holdfast_model::ids::{ApiTokenId, GatewayId};
 use holdfast_runtime::Tasks;
 use holdfast_runtime::https::{DoorLimits, serve_https};
@@ -34,6 +35,8 @@ pub struct DoorConfig {
     pub bus: watch::Receiver<Link>,
     /// Where directives go out.
     pub directives: mpsc::Sender<Directive>,
+    /// How much a change may take away without anybody saying so.
+    pub brake: BrakeLimits,
 }
 
 /// Opens the door: serves until the shutdown, then drains. What rings goes to `bell`; `wakes` moves when something happened.
@@ -53,6 +56,7 @@ pub fn start(
         wakes,
         config.bus,
         config.audit,
+        config.brake,
         tasks.shutdown().clone(),
     ));
     tasks.background("operators settle", settle::run(Arc::clone(&door)));

@@ -7,6 +7,7 @@ use holdfast_bus::{Bus, BusConfig};
 use holdfast_identity::https::Client;
 use holdfast_identity::tls::{ServerTls, https_door, mutual_of};
 use holdfast_identity::{CertificateName, Credential, Token, TrustRoots};
+use holdfast_model::brake::BrakeLimits;
 use holdfast_model::ids::{AuthorityId, GatewayId};
 use holdfast_runtime::config::Loaded;
 use holdfast_runtime::process::Process;
@@ -73,7 +74,8 @@ pub(super) async fn start(
     let tls = Arc::new(ServerTls::new(https_door(&identity.server)?));
     let address = config.operators_listen;
     let listener = TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })?;
-    let door = DoorConfig { gateway, tls, audit, bus: bus.link(), directives };
+    let brake = BrakeLimits { hosts_max: config.operators_brake_hosts, share_percent: config.operators_brake_share };
+    let door = DoorConfig { gateway, tls, audit, bus: bus.link(), directives, brake };
     operators::start(door, store, listener, rings, wakes, &process.tasks);
     is_open.ok();
     tracing::info!(%gateway, %address, "the operators' door is open");

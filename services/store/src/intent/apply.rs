@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use holdfast_events::{
-    Actor, Content, Event, ObjectDeleted, ObjectPut, OperationAccepted, OperationState, OperationVerb,
+    Actor, Content, Detail, Event, ObjectDeleted, ObjectPut, OperationAccepted, OperationState, OperationVerb,
 };
 use holdfast_model::digest::Digest;
 use holdfast_model::ids::{ObjectId, OperationId};
@@ -40,6 +40,8 @@ pub struct IntentChange {
     pub expected: Option<Revision>,
     /// What the request is called, if it is to be done once only.
     pub key: Option<RequestKey>,
+    /// Why it takes much away, if that had to be said.
+    pub because: Option<Detail>,
 }
 
 /// What a change takes out of force without naming it.
@@ -213,7 +215,8 @@ async fn apply(tx: &mut PgConnection, prepared: &Prepared) -> Result<Applied, Er
     let artifacts = artifact::insert_all_but_last(tx, prepared.artifacts.iter()).await?;
     write(tx, change, &Numbers { revision, operation, changes }, &plan, artifacts).await?;
     let mut outbox = Outbox::of_operation(change.actor, operation);
-    outbox.push(OperationAccepted { operation, verb: change.verb, revision, changes })?;
+    let because = change.because.clone();
+    outbox.push(OperationAccepted { operation, verb: change.verb, revision, changes, because })?;
     for (object, key, content) in &plan.puts {
         let (namespace, name) = (key.namespace.clone(), key.name.clone());
         let content = (*content).clone();

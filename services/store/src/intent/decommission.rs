@@ -146,7 +146,13 @@ async fn decommission(tx: &mut PgConnection, asked: Decommission) -> Result<Deco
     .execute(&mut *tx)
     .await?;
     let mut outbox = Outbox::of_operation(asked.actor, operation);
-    outbox.push(OperationAccepted { operation, verb: OperationVerb::Decommission, revision, changes: 1 })?;
+    outbox.push(OperationAccepted {
+        operation,
+        verb: OperationVerb::Decommission,
+        revision,
+        changes: 1,
+        because: None,
+    })?;
     if let Some((raw, true)) = open {
         let session_epoch = SessionEpoch::from_raw(number("sessions.session_epoch", raw)?);
         outbox.push(SessionClosed { host, session_epoch, reason: CloseReason::Decommissioned })?;

@@ -163,6 +163,7 @@ pub(crate) fn mk_change(puts: Vec<Object>) -> IntentChange {
         prune: Prune::Nothing,
         expected: None,
         key: None,
+        because: None,
     }
 }
 

@@ -135,6 +135,7 @@ impl Product {
             prune: Prune::Nothing,
             expected: None,
             key: None,
+            because: None,
         };
         self.operators.apply_intent(change).await.expect("applies");
     }

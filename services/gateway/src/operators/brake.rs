@@ -1,0 +1,194 @@
+//! The brake: no change that takes much away is stored unless somebody says that it is meant.
+//!
+//! - What is judged is what is stored: a change is judged on one revision and stored on that one or not at all; where another came between, it is judged
+//!   again.
+//! - An acknowledgement names the digest of the plan, which names base, objects and every host's bodies: it is good for this change on this revision.
+//! - What was done before under the name of its request is answered, never judged.
+//!
+//! The judgement is the model's ([`holdfast_model::brake`]).
+
+use std::sync::Arc;
+
+use holdfast_api::brake::{Acknowledgement, BrakeView, HOSTS_NAMED_MAX};
+use holdfast_api::problem::ProblemType;
+use holdfast_events::{Detail, OperationVerb};
+use holdfast_model::brake::{BrakeLimits, Braked};
+use holdfast_model::digest::Digest;
+use holdfast_model::numbers::Revision;
+use holdfast_model::secret::secret_at;
+use holdfast_store::intent::{Applied, IntentChange};
+use holdfast_store::once::RequestKey;
+use tokio::sync::Mutex;
+
+use super::auth::Caller;
+use super::door::Shared;
+use super::intent::Snapshot;
+use super::names::host_name;
+use super::plan::{Trial, Wanted, try_on};
+use super::refuse::Refusal;
+
+/// How often a change is judged again because others came between. Those of this process take turns, so each time is a change of another.
+const TRIES_MAX: u32 = 20;
+
+/// The brake of one door.
+#[derive(Debug)]
+pub(crate) struct Brake {
+    limits: BrakeLimits,
+    turn: Mutex<()>,
+}
+
+impl Brake {
+    pub(crate) fn new(limits: BrakeLimits) -> Self {
+        Self { limits, turn: Mutex::new(()) }
+    }
+
+    pub(crate) const fn limits(&self) -> BrakeLimits {
+        self.limits
+    }
+}
+
+/// What a change comes to on a revision, or why it cannot be made on that one.
+type Making = Box<dyn Fn(&Snapshot) -> Result<Arc<Wanted>, Refusal> + Send + Sync>;
+
+/// A change that somebody asks for.
+pub(crate) struct Asked {
+    /// Asked anew of each revision on which the change is tried.
+    pub(crate) wanted: Making,
+    pub(crate) verb: OperationVerb,
+    /// The revision that it is to be made on.
+    pub(crate) expected: Option<u64>,
+    pub(crate) key: Option<RequestKey>,
+    pub(crate) acknowledge: Option<Acknowledgement>,
+}
+
+/// What is the same whatever it is asked for on.
+pub(crate) fn fixed(wanted: Arc<Wanted>) -> Making {
+    Box::new(move |_| Ok(Arc::clone(&wanted)))
+}
+
+/// Judges a change and stores it on what it was judged on; what it was judged on, and what came of it.
+pub(crate) async fn store(door: &Shared, caller: &Caller, asked: Asked) -> Result<(Arc<Snapshot>, Applied), Refusal> {
+    let because = because(asked.acknowledge.as_ref())?;
+    let _turn = door.brake.turn.lock().await;
+    for _ in 0..TRIES_MAX {
+        let base = door.intent.current().await?;
+        if asked.expected.is_some_and(|expected| expected != base.revision.raw()) {
+            let applied = before(door, asked.key.clone()).await?;
+            let moved = Applied::Moved { revision: base.revision };
+            return Ok((base, applied.unwrap_or(moved)));
+        }
+        let wanted = match (asked.wanted)(&base) {
+            Ok(wanted) => wanted,
+            // What was done before was possible then.
+            Err(refusal) => {
+                let applied = before(door, asked.key.clone()).await?;
+                return applied.map(|applied| (base, applied)).ok_or(refusal);
+            }
+        };
+        let trial = tried(door, &base, &wanted).await?;
+        if let Some(braked) = trial.braked.as_ref().filter(|_| !is_meant(&trial, asked.acknowledge.as_ref())) {
+            if let Some(applied) = before(door, asked.key.clone()).await? {
+                return Ok((base, applied));
+            }
+            let view = view(braked, trial.digest, door.brake.limits, &base, caller);
+            return Err(Refusal::braked(view, asked.acknowledge.is_some()));
+        }
+        let because = trial.braked.as_ref().and(because.clone());
+        let applied = door.store.apply_intent(change(caller, &asked, &wanted, base.revision, because)).await?;
+        if asked.expected.is_none() && matches!(applied, Applied::Moved { .. }) {
+            continue;
+        }
+        return Ok((base, applied));
+    }
+    Err(Refusal::new(ProblemType::Busy, "others change the fleet faster than this can be judged; nothing was changed"))
+}
+
+/// Tries a change beside the threads that serve; whoever holds the turn waits for no plan.
+async fn tried(door: &Shared, base: &Arc<Snapshot>, wanted: &Arc<Wanted>) -> Result<Trial, Refusal> {
+    let (base, wanted, limits) = (Arc::clone(base), Arc::clone(wanted), door.brake.limits);
+    let trial = tokio::task::spawn_blocking(move || try_on(&base, &wanted, limits));
+    trial.await.map_err(|error| Refusal::defect(&error))
+}
+
+fn change(caller: &Caller, asked: &Asked, wanted: &Wanted, on: Revision, because: Option<Detail>) -> IntentChange {
+    IntentChange {
+        actor: caller.actor(),
+        verb: asked.verb,
+        puts: wanted.puts.clone(),
+        deletes: wanted.deletes.iter().cloned().collect(),
+        prune: wanted.prune(),
+        expected: Some(on),
+        key: asked.key.clone(),
+        because,
+    }
+}
+
+/// What came of it, if it was done before.
+async fn before(door: &Shared, key: Option<RequestKey>) -> Result<Option<Applied>, Refusal> {
+    match key {
+        None => Ok(None),
+        Some(key) => Ok(door.store.recall_intent(key).await?),
+    }
+}
+
+fn is_meant(trial: &Trial, acknowledge: Option<&Acknowledgement>) -> bool {
+    acknowledge.is_some_and(|said| said.digest == trial.digest.to_string())
+}
+
+fn because(acknowledge: Option<&Acknowledgement>) -> Result<Option<Detail>, Refusal> {
+    let Some(said) = acknowledge else { return Ok(None) };
+    if secret_at(&said.because).is_some() {
+        return Err(Refusal::invalid("acknowledge.because", "secret", "this is a token, and would be shown in events"));
+    }
+    let detail = Detail::try_from(said.because.clone());
+    detail.map(Some).map_err(|error| Refusal::invalid("acknowledge.because", "text", error.to_string()))
+}
+
+/// What a change takes away, as a caller may see it.
+pub(crate) fn view(
+    braked: &Braked,
+    digest: Digest,
+    limits: BrakeLimits,
+    base: &Snapshot,
+    caller: &Caller,
+) -> BrakeView {
+    let hosts = braked.hosts();
+    let enrolled = hosts.iter().filter_map(|host| base.intent.hosts.get(host));
+    let mut names: Vec<String> = enrolled.filter(|host| caller.sees(&host.namespace)).map(host_name).collect();
+    names.sort();
+    names.truncate(HOSTS_NAMED_MAX);
+    BrakeView {
+        acknowledge: digest.to_string(),
+        hosts_losing: braked.losing.len() as u64,
+        hosts_emptied: braked.emptied.len() as u64,
+        hosts_leaving_enforced: braked.leaving.len() as u64,
+        hosts_without_mode: if braked.leaving.is_empty() { 0 } else { braked.silent as u64 },
+        share_percent: limits.share_percent.into(),
+        hosts_max: limits.hosts_max.into(),
+        text: words(braked, limits, &names, hosts.len()),
+        hosts: names,
+    }
+}
+
+fn words(braked: &Braked, limits: BrakeLimits, names: &[String], total: usize) -> String {
+    let count = |n: usize| if n == 1 { "1 host".to_owned() } else { format!("{n} hosts") };
+    let mut said = Vec::new();
+    if !braked.emptied.is_empty() {
+        said.push(format!("leaves none of the {} that have rules any", count(braked.emptied.len())));
+    }
+    if !braked.losing.is_empty() {
+        let share = limits.share_percent;
+        said.push(format!("takes more than {share} % of the rules of {}", count(braked.losing.len())));
+    }
+    if !braked.leaving.is_empty() {
+        let silent = match braked.silent {
+            0 => String::new(),
+            n if n == braked.leaving.len() => ", and says no other mode".to_owned(),
+            n => format!(", of {n} of which it says no other mode"),
+        };
+        said.push(format!("takes {} out of enforced mode{silent}", count(braked.leaving.len())));
+    }
+    let more = if total > names.len() && !names.is_empty() { ", …" } else { "" };
+    let named = if names.is_empty() { String::new() } else { format!(" ({}{more})", names.join(", ")) };
+    format!("it {}{named}", said.join(", and "))
+}
