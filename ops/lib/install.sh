@@ -115,6 +115,24 @@ ensure_nats_server() {
     printf '%s\n' "$target"
 }
 
+# Prints the path of promtool, which Debian has in the package of its Prometheus: taken out of it, since a test needs no server.
+ensure_promtool() {
+    local target="$HOLDFAST_TOOLS/promtool/promtool" scratch
+    if have promtool; then target="$(command -v promtool)"; fi
+    if [[ ! -x $target ]]; then
+        scratch="$(mktemp -d)"
+        {
+            { (cd "$scratch" && apt-get download -qq prometheus) || { is_root && apt-get update -qq && (cd "$scratch" && apt-get download -qq prometheus); }; } >&2 </dev/null &&
+                dpkg-deb --fsys-tarfile "$scratch"/prometheus_*.deb | tar --extract --directory "$scratch" ./usr/bin/promtool &&
+                mkdir -p "$(dirname "$target")" &&
+                install -m 0755 "$scratch/usr/bin/promtool" "$target.new" &&
+                mv "$target.new" "$target"
+        } || { rm -rf "$scratch"; die "promtool could not be taken out of the package prometheus; put one on the PATH"; }
+        rm -rf "$scratch"
+    fi
+    printf '%s\n' "$target"
+}
+
 # Prints the paths of the compose programs to use: Debian's (1.29 in Debian 12) and the pinned one.
 ensure_compose() {
     local target="$HOLDFAST_TOOLS/compose-$COMPOSE_VERSION/docker-compose" scratch

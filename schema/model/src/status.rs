@@ -32,6 +32,9 @@ pub enum State {
 }
 
 impl State {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Converged, Self::Degraded, Self::Progressing, Self::Failed, Self::Unknown];
+
     /// The word in columns and commands.
     #[must_use]
     pub const fn word(self) -> &'static str {

@@ -164,7 +164,10 @@ impl Admin {
 }
 
 async fn serve_connection(stream: TcpStream, shown: Arc<Shown>) -> Result<(), hyper::Error> {
-    let service = service_fn(|request| std::future::ready(Ok::<_, Infallible>(answer(&request, &shown))));
+    let service = service_fn(|request| {
+        let shown = Arc::clone(&shown);
+        async move { Ok::<_, Infallible>(answer(&request, &shown).await) }
+    });
     hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)
@@ -172,7 +175,7 @@ async fn serve_connection(stream: TcpStream, shown: Arc<Shown>) -> Result<(), hy
         .await
 }
 
-fn answer(request: &Request<Incoming>, shown: &Shown) -> Response<Full<Bytes>> {
+async fn answer(request: &Request<Incoming>, shown: &Shown) -> Response<Full<Bytes>> {
     if request.method() != Method::GET && request.method() != Method::HEAD {
         let mut refused = respond(StatusCode::METHOD_NOT_ALLOWED, "text/plain", "read only\n".to_owned());
         refused.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
@@ -185,7 +188,7 @@ fn answer(request: &Request<Incoming>, shown: &Shown) -> Response<Full<Bytes>> {
             let status = if report.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
             respond_json(status, &report)
         }
-        "/metrics" => respond(StatusCode::OK, "text/plain; version=0.0.4", shown.metrics.render()),
+        "/metrics" => respond(StatusCode::OK, "text/plain; version=0.0.4", shown.metrics.scrape().await),
         "/version" => respond_json(StatusCode::OK, &shown.build),
         _ => respond(StatusCode::NOT_FOUND, "text/plain", "/livez /readyz /metrics /version\n".to_owned()),
     }

@@ -63,6 +63,8 @@ pub struct Process {
     pub tasks: Tasks,
     /// Where its checks are registered.
     pub health: Health,
+    /// Where what is read for each scrape is registered.
+    pub metrics: Metrics,
     /// Where its admin listener is, if it has one (port 0 is resolved).
     pub admin: Option<SocketAddr>,
     started: Check,
@@ -87,7 +89,8 @@ impl Process {
         let started = health.starting();
         let admin = match admin_listen {
             Some(address) => {
-                let admin = Admin::bind(address, Shown { build, health: health.clone(), metrics }).await?;
+                let admin =
+                    Admin::bind(address, Shown { build, health: health.clone(), metrics: metrics.clone() }).await?;
                 let address = admin.address();
                 admin.serve(&tasks);
                 Some(address)
@@ -95,7 +98,7 @@ impl Process {
             None => None,
         };
         tracing::info!(admin = admin.map(tracing::field::display), "started");
-        Ok(Self { tasks, health, admin, started })
+        Ok(Self { tasks, health, metrics, admin, started })
     }
 
     /// Everything is started: the process may be ready from now on. Waits for the end and drains.

@@ -277,6 +277,11 @@ impl ControlPlane {
         &mut self.nats
     }
 
+    /// Stops Postgres, or starts it again.
+    pub(crate) fn postgres(&mut self) -> &mut TestPostgres {
+        &mut self.postgres
+    }
+
     fn place(&self) -> Place<'_> {
         Place { folder: self.folder(), nats: &self.nats, postgres: &self.postgres }
     }

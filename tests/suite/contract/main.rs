@@ -12,6 +12,7 @@ mod enrolment;
 mod fail_points;
 mod first_agent;
 mod many;
+mod metrics;
 mod nats_users;
 mod peer;
 mod polls;

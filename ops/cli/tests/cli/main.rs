@@ -1,6 +1,7 @@
 //! The command line against the real API: its own process, the real door over TLS, a real Postgres. Renderer and agents are stood in for, but what
 //! they write is real: bodies, versions, signatures.
 
+mod alerts;
 mod audit;
 mod brake;
 mod commands;

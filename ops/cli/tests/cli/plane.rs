@@ -140,6 +140,7 @@ impl Plane {
                 audit,
                 bus: link,
                 directives: asked,
+                metrics: None,
                 brake: BrakeLimits { hosts_max: BRAKE_HOSTS_MAX, ..BrakeLimits::default() },
             },
             operators,

@@ -2,6 +2,7 @@
 
 mod documents;
 mod manifests;
+mod metrics;
 mod migrations;
 mod modules;
 mod sources;
@@ -17,6 +18,7 @@ pub(crate) fn check(workspace: &Workspace, tree: &Tree) -> Vec<Finding> {
     let mut findings = sources::check(tree);
     findings.extend(modules::orphans(workspace, tree));
     findings.extend(documents::check(tree));
+    findings.extend(metrics::check(tree));
     findings.extend(migrations::check(tree));
     findings.extend(manifests::check(workspace, tree));
     findings

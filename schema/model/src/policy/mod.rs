@@ -31,6 +31,11 @@ pub enum Mode {
     Enforced,
 }
 
+impl Mode {
+    /// All of them, the mildest first.
+    pub const ALL: [Self; 3] = [Self::Visibility, Self::Simulation, Self::Enforced];
+}
+
 impl fmt::Display for Mode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

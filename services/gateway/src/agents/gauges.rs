@@ -4,9 +4,37 @@
 
 use holdfast_events::Fault;
 use holdfast_model::desired::Component;
+use holdfast_model::drift::DriftKind;
 use holdfast_session::gateway::{CloseCause, FaultOrigin};
 use holdfast_session::scheduler::{Count, Lane, PerLane, Start};
 use holdfast_wire::code::FaultCode;
+
+/// Shows the counters that alerts read before anything is counted: a series that begins at one has not risen.
+pub(super) fn begin() {
+    for kind in DriftKind::ALL {
+        count_drift(kind, 0);
+    }
+    for by in [FaultOrigin::Seen, FaultOrigin::Reported].map(by) {
+        FaultCode::KNOWN.iter().for_each(|code| fault(by, code.word(), 0));
+    }
+    for component in Component::ALL {
+        too_large(component, 0);
+    }
+    for reason in ["overloaded", "contested"] {
+        metrics::counter!("holdfast_gateway_openings_refused_total", "reason" => reason).increment(0);
+    }
+    metrics::counter!("holdfast_gateway_lease_lapses_total").increment(0);
+    metrics::counter!("holdfast_gateway_facts_refused_total").increment(0);
+}
+
+/// A host reported something of its kernel.
+pub(super) fn record_drift(kind: DriftKind) {
+    count_drift(kind, 1);
+}
+
+fn count_drift(kind: DriftKind, count: u64) {
+    metrics::counter!("holdfast_gateway_drifts_total", "kind" => kind.word()).increment(count);
+}
 
 /// A build begins.
 pub(super) fn record_start(start: &Start) {
@@ -80,25 +108,32 @@ pub(super) fn record_stranger(stranger: Stranger) {
 
 /// One side saw the other break the protocol.
 pub(super) fn record_fault(origin: FaultOrigin, code: FaultCode) {
-    let by = match origin {
+    fault(by(origin), code.word(), 1);
+}
+
+const fn by(origin: FaultOrigin) -> &'static str {
+    match origin {
         FaultOrigin::Seen => "gateway",
         FaultOrigin::Reported => "agent",
-    };
-    fault(by, code.word());
+    }
 }
 
 /// A fault that the authority found in what was to be recorded, or of bytes that are no message.
 pub(super) fn record_other_fault(kind: Fault) {
-    fault("gateway", kind.word());
+    fault(by(FaultOrigin::Seen), kind.word(), 1);
 }
 
-fn fault(by: &'static str, kind: &'static str) {
-    metrics::counter!("holdfast_gateway_faults_total", "by" => by, "kind" => kind).increment(1);
+fn fault(by: &'static str, kind: &'static str, count: u64) {
+    metrics::counter!("holdfast_gateway_faults_total", "by" => by, "kind" => kind).increment(count);
 }
 
 /// A body is above what may travel, and stays here.
 pub(super) fn record_too_large(component: Component) {
-    metrics::counter!("holdfast_gateway_bodies_too_large_total", "component" => component.word()).increment(1);
+    too_large(component, 1);
+}
+
+fn too_large(component: Component, count: u64) {
+    metrics::counter!("holdfast_gateway_bodies_too_large_total", "component" => component.word()).increment(count);
 }
 
 #[cfg(test)]

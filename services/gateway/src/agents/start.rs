@@ -19,7 +19,6 @@ use super::admission::AdmissionRoom;
 use super::answers::Answers;
 use super::batch::Asker;
 use super::clock::Clock;
-use super::compare;
 use super::connections::Connections;
 use super::context::Context;
 use super::door::Door;
@@ -35,6 +34,7 @@ use super::registry::Registry;
 use super::renewals::Renewals;
 use super::store::{Admitted, AgentsStore, OfAValue as _};
 use super::sync;
+use super::{compare, gauges};
 
 /// What a door is made of.
 #[derive(Debug)]
@@ -118,8 +118,8 @@ pub fn start<S: AgentsStore>(
     bell: mpsc::Sender<Hint>,
     tasks: &Tasks,
 ) -> AgentsDoor {
-    let clock = Clock::start();
-    let recorder = Recorder::default();
+    gauges::begin();
+    let (clock, recorder) = (Clock::start(), Recorder::default());
     let registry = Registry::new(clock, config.seed, recorder.clone());
     let answers = Answers::default();
     let reader = Arc::new(Reader::new(store.clone(), config.hooks));

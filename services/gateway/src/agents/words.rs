@@ -10,6 +10,8 @@ use holdfast_store::session as store;
 use holdfast_wire::code::RefusalCode;
 use holdfast_wire::message::{DriftReport, OutcomeReport};
 
+use super::gauges;
+
 /// Why a session ended, for those who read events.
 pub(super) const fn reason_of(cause: CloseCause, drained: bool) -> CloseReason {
     match cause {
@@ -58,7 +60,7 @@ pub(super) const fn statement_of(host: HostId, session_epoch: SessionEpoch, repo
 /// What a host found in its kernel, as it is recorded; counted here, wherever it came from.
 pub(super) fn drift_of(report: DriftReport) -> store::DriftSaid {
     let DriftReport { kind, instance, total, age_ms, writer, counts } = report;
-    metrics::counter!("holdfast_gateway_drifts_total", "kind" => kind.word()).increment(1);
+    gauges::record_drift(kind);
     let process = writer.map(|writer| (ProcessName::new(&writer.name), writer.pid));
     store::DriftSaid { kind, instance, total, age_ms, process, counts }
 }

@@ -16,9 +16,13 @@ use holdfast_model::statement::{Authority, outcome_bytes};
 use holdfast_model::status::{Counts, Missing, State, Verdict};
 use holdfast_store::Store;
 use holdfast_store::status::{ComponentStatus, FleetStatus, HostStatus, ObservedOutcome};
+use time::OffsetDateTime;
 use tokio::time::Instant;
 
 use super::refuse::Refusal;
+
+/// How long a failure must last to count: the one recovery snapshot follows it at once.
+pub(crate) const FAILURE_LASTS: time::Duration = time::Duration::seconds(10);
 
 /// One host with what its evidence amounts to.
 #[derive(Clone, Debug)]
@@ -77,6 +81,18 @@ impl JudgedFleet {
             wait: None,
         }
     }
+
+    /// Whether some host that may be seen has been failed for long.
+    pub(crate) fn has_failed_long(&self, now: OffsetDateTime, sees: impl Fn(&JudgedHost) -> bool) -> bool {
+        let parts = self.hosts.iter().filter(|host| sees(host)).flat_map(JudgedHost::judged);
+        parts.into_iter().any(|(component, judged)| has_failed_long(component, judged.state, now))
+    }
+}
+
+/// Whether a component has been failed for so long that its recovery snapshot does not mend it any more.
+pub(crate) fn has_failed_long(component: &ComponentStatus, state: State, now: OffsetDateTime) -> bool {
+    let said = component.outcome.as_ref();
+    state == State::Failed && said.is_some_and(|said| now - said.at >= FAILURE_LASTS)
 }
 
 /// Whether a wait is over by what is seen.

@@ -30,6 +30,7 @@ mod rebuild;
 mod refuse;
 mod request;
 mod router;
+mod scrape;
 mod settle;
 mod start;
 mod status;

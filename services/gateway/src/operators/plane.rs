@@ -44,12 +44,18 @@ const AUDIT_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) async fn plane(State(door): State<Shared>, caller: Caller) -> Result<Json<PlaneView>, Refusal> {
     caller.may(Act::Read)?;
     let token = api::shown(&door, &caller).await?;
-    let mut checks = judge::judge(&door.plane.look(&door).await?, *door.bus.borrow());
+    let mut checks = checks(&door).await?;
     if !caller.reaches_all() {
         checks.iter_mut().for_each(hide);
     }
     let version = env!("CARGO_PKG_VERSION").to_owned();
     Ok(Json(PlaneView { version, now: rfc3339(OffsetDateTime::now_utc()), token, checks }))
+}
+
+/// Every check, as it was within the last second.
+pub(super) async fn checks(door: &Door) -> Result<Vec<PlaneCheck>, Refusal> {
+    let look = door.plane.look(door).await?;
+    Ok(judge::judge(&look, *door.bus.borrow()))
 }
 
 /// Takes away what a token of some namespaces has no business with: names and addresses of processes, counts over all namespaces.

@@ -11,6 +11,7 @@ use holdfast_model::brake::BrakeLimits;
 use holdfast_model::ids::{ApiTokenId, GatewayId};
 use holdfast_runtime::Tasks;
 use holdfast_runtime::https::{DoorLimits, serve_https};
+use holdfast_runtime::metrics::Metrics;
 use holdfast_store::Store;
 use holdfast_store::token::TokenHash;
 use tokio::net::TcpListener;
@@ -20,7 +21,7 @@ use uuid::Uuid;
 use super::audit::AuditDoor;
 use super::door::Door;
 use super::router::router;
-use super::settle;
+use super::{scrape, settle};
 
 /// What a door is made of.
 #[derive(Debug)]
@@ -37,6 +38,8 @@ pub struct DoorConfig {
     pub directives: mpsc::Sender<Directive>,
     /// How much a change may take away without anybody saying so.
     pub brake: BrakeLimits,
+    /// Where the fleet and the plane are shown; without it nobody scrapes this door.
+    pub metrics: Option<Metrics>,
 }
 
 /// Opens the door: serves until the shutdown, then drains. What rings goes to `bell`; `wakes` moves when something happened.
@@ -59,6 +62,9 @@ pub fn start(
         config.brake,
         tasks.shutdown().clone(),
     ));
+    if let Some(metrics) = &config.metrics {
+        scrape::show(&door, metrics);
+    }
     tasks.background("operators settle", settle::run(Arc::clone(&door)));
     let shutdown = tasks.shutdown().token();
     let routes = router(door);

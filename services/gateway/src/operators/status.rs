@@ -8,6 +8,7 @@ use holdfast_api::problem::Problem;
 use holdfast_api::status::{StatusView, WaitEnd, WaitFor};
 use holdfast_model::numbers::Revision;
 use serde::Deserialize;
+use time::OffsetDateTime;
 use tokio::time::Instant;
 use utoipa::IntoParams;
 
@@ -20,8 +21,6 @@ use super::request::{Params, wait_of};
 const SHARED_AGE_MAX: Duration = Duration::from_millis(100);
 /// How often somebody who waits looks even if nothing was said: freshness runs out without an event.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// How long a failure must last to end a wait: the one recovery snapshot follows a failure at once.
-const FAILURE_LASTS: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -61,21 +60,15 @@ async fn waited(door: &Shared, caller: &Caller, query: &StatusQuery, wait: Durat
     let mut wakes = door.wakes.clone();
     let latest = door.store.latest_revision().await?;
     let revision = known(query.revision, latest)?;
-    let mut failing_since = None;
     loop {
         wakes.mark_unchanged();
         let fleet = door.fleet.read_since(since).await?;
         let mut status = fleet.status(revision, |host| caller.sees(&host.status.namespace));
         let now = Instant::now();
         let end = super::fleet::wait_end(&status, query.wait_for);
-        let failing = (end == Some(WaitEnd::Failed)).then(|| *failing_since.get_or_insert(now));
-        if failing.is_none() {
-            failing_since = None;
-        }
-        let end = match end {
-            Some(WaitEnd::Failed) if failing.is_some_and(|since| now.duration_since(since) < FAILURE_LASTS) => None,
-            other => other,
-        };
+        // One that began a moment ago may be over by its recovery snapshot: it ends no wait yet, whichever request sees it.
+        let lasts = || fleet.has_failed_long(OffsetDateTime::now_utc(), |host| caller.sees(&host.status.namespace));
+        let end = end.filter(|end| *end != WaitEnd::Failed || lasts());
         let end = end.or_else(|| (now >= deadline || door.shutdown.is_asked()).then_some(WaitEnd::TimeOver));
         if end.is_some() {
             status.wait = end;

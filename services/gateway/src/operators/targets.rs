@@ -20,9 +20,6 @@ use super::door::Shared;
 use super::fleet::{JudgedFleet, JudgedHost};
 use super::refuse::Refusal;
 
-/// How long a failure must last to count: the one recovery snapshot follows it at once.
-pub(crate) const FAILURE_LASTS: time::Duration = time::Duration::seconds(10);
-
 /// One component of a host that an operation waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Part {
@@ -238,8 +235,7 @@ impl<'a> Evidence<'a> {
     }
 
     fn has_failed_long(&self, now: OffsetDateTime) -> bool {
-        let said = self.status.outcome.as_ref();
-        self.state == State::Failed && said.is_some_and(|said| now - said.at >= FAILURE_LASTS)
+        super::fleet::has_failed_long(self.status, self.state, now)
     }
 }
 

@@ -75,7 +75,8 @@ pub(super) async fn start(
     let address = config.operators_listen;
     let listener = TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })?;
     let brake = BrakeLimits { hosts_max: config.operators_brake_hosts, share_percent: config.operators_brake_share };
-    let door = DoorConfig { gateway, tls, audit, bus: bus.link(), directives, brake };
+    let door =
+        DoorConfig { gateway, tls, audit, bus: bus.link(), directives, brake, metrics: Some(process.metrics.clone()) };
     operators::start(door, store, listener, rings, wakes, &process.tasks);
     is_open.ok();
     tracing::info!(%gateway, %address, "the operators' door is open");

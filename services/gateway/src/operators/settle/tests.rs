@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::*;
+use crate::operators::fleet::FAILURE_LASTS;
 use crate::operators::fleet::JudgedComponent;
-use crate::operators::targets::{FAILURE_LASTS, Ground, counts, judged};
+use crate::operators::targets::{Ground, counts, judged};
 use holdfast_events::{SignatureBytes, VerifyingKeyBytes};
 use holdfast_model::condition::{Condition, ConditionType, Holds, Reason};
 use holdfast_model::desired::{Component, Stamp};
