@@ -240,6 +240,25 @@ async fn c38_c44_an_operation_ends_superseded_by_what_overwrites_it_and_applied_
 }
 
 #[tokio::test]
+async fn c46_an_answer_about_another_version_than_the_one_that_is_awaited_ends_nothing() {
+    let mut plane = mk_plane().await;
+    apply(&plane, "policies.yaml").await;
+    plane.render().await;
+    let before = plane.policy_of("db-1").await;
+    let id = apply(&plane, "more.yaml").await;
+    plane.render().await;
+    let awaited = plane.policy_of("db-1").await;
+    assert!(awaited.stamp.version > before.stamp.version, "{awaited:?} {before:?}");
+    plane.says("web-1", OutcomeKind::Applied).await;
+    plane.says_it_has("db-1", before).await;
+    plane.run(&["wait", "operation", &id, "--timeout", "1s"]).await.ended(6);
+    let shown = get(&plane, &id).await;
+    assert_eq!((&shown["finished"], &shown["hosts"]["pending"]), (&false.into(), &1.into()), "{shown}");
+    plane.says_it_has("db-1", awaited).await;
+    plane.run(&["wait", "operation", &id, "--timeout", "20s"]).await.ended(0);
+}
+
+#[tokio::test]
 async fn c43_a_host_that_is_taken_out_while_an_operation_waits_for_it_is_cancelled_and_its_taking_out_is_done_once() {
     let mut plane = mk_plane().await;
     let id = apply(&plane, "policies.yaml").await;

@@ -395,6 +395,25 @@ impl Plane {
         self.wake();
     }
 
+    /// The policy that is desired of a host.
+    pub(crate) async fn policy_of(&self, name: &str) -> Desired {
+        let id = self.hosts.get(name).expect("it is enrolled").id;
+        let latest = self.agents.latest_of(vec![id]).await.expect("reads");
+        let mut desired = latest.iter().map(|latest| latest.state.desired);
+        desired.find(|desired| desired.component == Component::Policy).expect("it is rendered")
+    }
+
+    /// A host says that it has a state in force, whichever that is.
+    pub(crate) async fn says_it_has(&mut self, name: &str, desired: Desired) {
+        let epoch = self.session(name).await;
+        let host = self.hosts.get_mut(name).expect("it is enrolled");
+        host.said += 1;
+        let report = mk_report(host, epoch, desired, OutcomeKind::Applied);
+        let recorded = self.agents.record_outcomes(self.gateway, vec![report]).await.expect("records");
+        assert_eq!(recorded, [Recorded::Current]);
+        self.wake();
+    }
+
     async fn session(&mut self, name: &str) -> SessionEpoch {
         let host = self.hosts.get_mut(name).expect("it is enrolled");
         if let Some(epoch) = host.session {

@@ -149,7 +149,7 @@ pub(crate) async fn one(
             door.ring([Hint::Event]);
             continue;
         }
-        since = look_again(&door, &mut wakes, deadline).await;
+        since = look_again(&door.shutdown, &mut wakes, deadline).await;
     }
 }
 

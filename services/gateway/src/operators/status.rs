@@ -7,8 +7,10 @@ use axum::extract::State;
 use holdfast_api::problem::Problem;
 use holdfast_api::status::{StatusView, WaitEnd, WaitFor};
 use holdfast_model::numbers::Revision;
+use holdfast_runtime::Shutdown;
 use serde::Deserialize;
 use time::OffsetDateTime;
+use tokio::sync::watch;
 use tokio::time::Instant;
 use utoipa::IntoParams;
 
@@ -74,17 +76,13 @@ async fn waited(door: &Shared, caller: &Caller, query: &StatusQuery, wait: Durat
             status.wait = end;
             return Ok(status);
         }
-        since = look_again(door, &mut wakes, deadline).await;
+        since = look_again(&door.shutdown, &mut wakes, deadline).await;
     }
 }
 
 /// Waits until there may be something new: the bus says so, or a second went by; then a moment, which those who were woken
 /// with it share. Gives since when a read tells what is new.
-pub(crate) async fn look_again(
-    door: &Shared,
-    wakes: &mut tokio::sync::watch::Receiver<u64>,
-    deadline: Instant,
-) -> Instant {
+pub(crate) async fn look_again(shutdown: &Shutdown, wakes: &mut watch::Receiver<u64>, deadline: Instant) -> Instant {
     let now = Instant::now();
     let woken = async {
         if wakes.changed().await.is_err() {
@@ -95,7 +93,7 @@ pub(crate) async fn look_again(
     tokio::select! {
         () = woken => {}
         () = tokio::time::sleep_until(deadline.min(now + LOOK_EVERY)) => {}
-        () = door.shutdown.asked() => {}
+        () = shutdown.asked() => {}
     }
     let woken = Instant::now();
     tokio::time::sleep_until(deadline.min(now + SHARED_AGE_MAX)).await;
@@ -107,5 +105,27 @@ fn known(asked: Option<u64>, latest: Revision) -> Result<Revision, Refusal> {
         None => Ok(latest),
         Some(revision) if revision <= latest => Ok(revision),
         Some(revision) => Err(Refusal::not_found(format!("revision {revision}: the last is {latest}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn c47_what_wakes_between_a_look_and_the_wait_for_the_next_ends_that_wait_at_once() {
+        let (waking, mut wakes) = watch::channel(0);
+        let shutdown = Shutdown::new();
+        let (began, deadline) = (Instant::now(), Instant::now() + Duration::from_secs(60));
+        // A look begins, and while it reads something happens.
+        wakes.mark_unchanged();
+        waking.send_modify(|count| *count += 1);
+        let since = look_again(&shutdown, &mut wakes, deadline).await;
+        assert_eq!((since - began, began.elapsed()), (Duration::ZERO, SHARED_AGE_MAX));
+        // Nothing happens: the clock alone has it look again, as freshness ends without a word.
+        wakes.mark_unchanged();
+        let began = Instant::now();
+        let since = look_again(&shutdown, &mut wakes, deadline).await;
+        assert_eq!((since - began, began.elapsed()), (LOOK_EVERY, LOOK_EVERY));
     }
 }

@@ -118,7 +118,7 @@ async fn revisions_of_many_writers_are_dense() {
 }
 
 #[tokio::test]
-async fn i18_two_doors_that_end_one_operation_at_the_same_moment_make_one_end_and_one_event() {
+async fn c45_i18_two_doors_that_end_one_operation_at_the_same_moment_make_one_end_and_one_event() {
     let fleet = Fleet::start().await;
     let other = fleet.server.store("holdfast_gateway_operators");
     let mut winners = Vec::new();
@@ -138,6 +138,12 @@ async fn i18_two_doors_that_end_one_operation_at_the_same_moment_make_one_end_an
         };
         let found = fleet.operators.load_operation(operation).await.expect("reads").expect("is there");
         assert_eq!((found.state, found.detail), (winner, format!("{winner:?}")), "round {n}");
+        let row = || {
+            fleet.server.sql(&format!("SELECT xmin, ctid FROM operations WHERE operation_id = '{}'", operation.uuid()))
+        };
+        let before = row();
+        assert!(!end(&other, there).await, "round {n}");
+        assert_eq!(row(), before, "who comes too late writes no row");
         winners.push(winner.word());
     }
     let told = "SELECT payload->>'state' FROM events WHERE kind = 'operation.finished' ORDER BY lid";
