@@ -220,6 +220,12 @@ impl ControlPlane {
         (service, address)
     }
 
+    /// Another renderer, which stands by.
+    pub(crate) fn another_renderer(&self) -> Service {
+        let place = self.place();
+        place.service_as("renderer", "another-renderer", &place.renderer())
+    }
+
     /// What the gateway counts.
     pub(crate) fn gateway_metrics(&self) -> String {
         use std::io::{Read as _, Write as _};

@@ -19,4 +19,5 @@ mod polls;
 mod processes;
 mod regress;
 mod renderer;
+mod two_renderers;
 mod versions;
