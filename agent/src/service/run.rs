@@ -12,7 +12,7 @@ use tokio::net::UnixStream;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::confirm;
 use super::forwarding::Forwarded;
@@ -115,6 +115,9 @@ impl Error {
     }
 }
 
+/// How long the end of the session may take: whoever stops an agent waits for it.
+const FAREWELL_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// Runs until a signal or `down`.
 ///
 /// # Errors
@@ -152,13 +155,13 @@ pub async fn run(config: Config) -> Result<(), Error> {
     })?;
     watch_kernel(&worker)?;
     let server = Server::listen(&config.state_folder).map_err(Error::Local)?;
-    let local_changes = watch::Sender::new(0_u64);
+    let (local_changes, leaving) = (watch::Sender::new(0_u64), watch::Sender::new(false));
     let (shell, session) = match enrolment {
         None => (None, None),
         Some(enrolment) => {
             let folder = config.state_folder.clone();
             let (shell, session) = Shell::new(enrolment, worker.clone(), folder, config.kept.clone());
-            let shell = shell.with_local_changes(local_changes.subscribe());
+            let shell = shell.with_local_changes(local_changes.subscribe()).with_leaving(leaving.subscribe());
             (Some(shell), Some(session))
         }
     };
@@ -177,13 +180,14 @@ pub async fn run(config: Config) -> Result<(), Error> {
             ended = proofs => match ended? {},
         }
     });
-    serve(&service, &server, sessions).await
+    serve(&service, &server, sessions, &leaving).await
 }
 
 async fn serve(
     service: &Arc<Service>,
     server: &Server,
     sessions: impl Future<Output = Result<(), WorkerGone>>,
+    leaving: &watch::Sender<bool>,
 ) -> Result<(), Error> {
     let mut sessions = pin!(sessions);
     let mut hangup = signal(SignalKind::hangup()).map_err(Error::Signal)?;
@@ -230,6 +234,11 @@ async fn serve(
         }
     }
     while questions.join_next().await.is_some() {}
+    leaving.send_replace(true);
+    if service.session.is_some() {
+        // A gateway that takes no goodbye finds out by itself.
+        drop(timeout(FAREWELL_TIMEOUT, &mut sessions).await);
+    }
     tracing::info!("agent ends; what is enforced stays");
     Ok(())
 }

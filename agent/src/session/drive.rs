@@ -17,17 +17,17 @@ use holdfast_wire::code::RefusalCode;
 use holdfast_wire::decode_as;
 use holdfast_wire::error::FrameError;
 use holdfast_wire::frame::Deframer;
-use holdfast_wire::message::Delivery;
+use holdfast_wire::message::{Delivery, Inventory};
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use tokio_rustls::client::TlsStream;
 
 use super::keys::HostKeys;
 use super::status::{Link, RefusedUpdate};
-use super::{DialError, Shell};
+use super::{DialError, Shell, left};
 use crate::engine::{self, Origin, Update};
 use crate::service::WorkerGone;
 
@@ -63,7 +63,7 @@ pub(super) async fn drive(
     let mut input = vec![0; READ_BYTES];
     let mut inventory = shell.inventory.clone();
     let (mut local_changes, mut taken_back) = (shell.local_changes.clone(), shell.taken_back.clone());
-    let mut drift = shell.drift.clone();
+    let (mut drift, mut leaving) = (shell.drift.clone(), shell.leaving.clone());
     loop {
         // 1. What happened.
         pump.take_events(shell, dialer, gateway, session).await?;
@@ -115,19 +115,31 @@ pub(super) async fn drive(
                     return Ok(CloseCause::Lost);
                 }
             }
-            Ok(()) = inventory.changed() => {
-                let now = inventory.borrow_and_update().clone();
-                tracing::info!(addresses = now.addresses.len(), "own addresses changed");
-                session.handle_inventory(now);
-            }
+            Ok(()) = inventory.changed() => session.handle_inventory(now_of(&mut inventory)),
             Ok(()) = drift.changed() => shell.tell_drift(session),
             () = either_moves(&mut local_changes, &mut taken_back) => return Ok(CloseCause::Lost),
+            () = left(&mut leaving) => return say_goodbye(&mut writer).await,
             () = sleep(deadline.unwrap_or(FAREWELL_TIMEOUT)), if deadline.is_some() => match pump.closed {
                 Some(cause) => return Ok(cause),
                 None => session.handle_timeout(shell.now()),
             },
         }
     }
+}
+
+/// What this host is now.
+fn now_of(inventory: &mut watch::Receiver<Inventory>) -> Inventory {
+    let now = inventory.borrow_and_update().clone();
+    tracing::info!(addresses = now.addresses.len(), "own addresses changed");
+    now
+}
+
+/// Ends a session since the process ends, in the middle of a frame or not: the end of TLS says that it was meant.
+async fn say_goodbye(writer: &mut (impl AsyncWrite + Unpin)) -> Result<CloseCause, WorkerGone> {
+    if !matches!(timeout(FAREWELL_TIMEOUT, writer.shutdown()).await, Ok(Ok(()))) {
+        tracing::debug!("the gateway took no goodbye");
+    }
+    Ok(CloseCause::Lost)
 }
 
 /// Waits until the host holds something else than this session was told: one that begins anew says what.

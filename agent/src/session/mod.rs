@@ -99,6 +99,8 @@ pub struct Shell {
     taken_back: watch::Receiver<u64>,
     /// Moves when the host's own policy comes or goes.
     local_changes: watch::Receiver<u64>,
+    /// Turns true when the process is about to end: gateways are told, and nobody is dialled any more.
+    leaving: watch::Receiver<bool>,
     /// Why this host ended its last session to begin one anew.
     own_end: Option<&'static str>,
 }
@@ -130,6 +132,7 @@ impl Shell {
             boot_id: inventory::boot_id(),
             handed_over: None,
             local_changes: watch::channel(0).1,
+            leaving: watch::channel(false).1,
         };
         (shell, told)
     }
@@ -138,6 +141,13 @@ impl Shell {
     #[must_use]
     pub fn with_local_changes(mut self, local_changes: watch::Receiver<u64>) -> Self {
         self.local_changes = local_changes;
+        self
+    }
+
+    /// The same, told when the process is about to end: it ends its session in order then.
+    #[must_use]
+    pub fn with_leaving(mut self, leaving: watch::Receiver<bool>) -> Self {
+        self.leaving = leaving;
         self
     }
 
@@ -164,16 +174,20 @@ impl Shell {
         self.status.send_modify(change);
     }
 
-    /// Dials and holds sessions for as long as it is polled.
+    /// Dials and holds sessions for as long as it is polled, or until the process is about to end and its session is over.
     ///
     /// # Errors
     /// [`WorkerGone`] when the process is about to end.
     pub async fn run(mut self) -> Result<(), WorkerGone> {
         let renewal = renewal::run(Arc::clone(&self.enrolment), self.gateways.names().to_vec(), Arc::clone(&self.tls));
+        let mut leaving = self.leaving.clone();
         let sessions = async move {
             let mut dialer = Dialer::new(self.gateways.names().to_vec(), random(), self.now());
             while dialer.state() != DialState::Stopped {
                 self.wait_and_dial(&mut dialer).await?;
+                if is_leaving(&self.leaving) {
+                    return Ok(());
+                }
             }
             tracing::error!(
                 "an operator asked that this host be enrolled anew: its sessions end, what it enforces stays; enrol it with a new token, \
@@ -187,7 +201,8 @@ impl Shell {
             never = renewal => match never {},
         }
         // Enrolling is a person's act; until then the host goes on enforcing, without sessions and without renewals.
-        std::future::pending().await
+        left(&mut leaving).await;
+        Ok(())
     }
 
     /// One wait, one dial, one session if it comes to one.
@@ -197,6 +212,7 @@ impl Shell {
             let now = tokio::time::Instant::now();
             self.tell(|status| status.wait_until(now + until, now));
             tokio::select! {
+                () = left(&mut self.leaving) => {}
                 // At least a little, so that a clock that stands still does not spin.
                 () = tokio::time::sleep(until.max(Duration::from_millis(1))) => {}
                 // What kept this host from every gateway is gone.
@@ -207,7 +223,12 @@ impl Shell {
             return Ok(());
         };
         self.tell(|status| status.link = Link::Dialling { gateway: gateway.clone() });
-        let ended = match self.connect(&gateway).await {
+        let mut leaving = self.leaving.clone();
+        let connected = tokio::select! {
+            () = left(&mut leaving) => return Ok(()),
+            connected = self.connect(&gateway) => connected,
+        };
+        let ended = match connected {
             Ok(stream) => {
                 let mut session = self.session().await?;
                 // What changed before is what this session tells of.
@@ -218,7 +239,10 @@ impl Shell {
                 let mut cause = drive::drive(self, dialer, &gateway, stream, &mut session).await?;
                 if cause == CloseCause::Polls {
                     let session_epoch = self.handed_over.take();
-                    cause = Box::pin(poll::poll(self, dialer, &gateway, session_epoch)).await?;
+                    cause = tokio::select! {
+                        () = left(&mut leaving) => return Ok(()),
+                        polled = Box::pin(poll::poll(self, dialer, &gateway, session_epoch)) => polled?,
+                    };
                     is_told = cause == CloseCause::Lost;
                 }
                 // Gateways hear of a local policy by what they send next: at once, by a session that begins anew.
@@ -322,6 +346,19 @@ impl Shell {
         let credential = self.enrolment.credential().map_err(DialError::Enrolment)?;
         let config = agent(&credential, &self.enrolment.roots, AgentProtocol::Session).map_err(DialError::Config)?;
         Ok(Arc::clone(cached.insert(Arc::new(config))))
+    }
+}
+
+/// Whether the process is about to end.
+fn is_leaving(leaving: &watch::Receiver<bool>) -> bool {
+    *leaving.borrow()
+}
+
+/// Waits until the process is about to end.
+async fn left(leaving: &mut watch::Receiver<bool>) {
+    if leaving.wait_for(|leaving| *leaving).await.is_err() {
+        // Nobody can say it any more.
+        std::future::pending().await
     }
 }
 

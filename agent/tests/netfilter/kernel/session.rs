@@ -252,6 +252,27 @@ fn a_host_that_no_gateway_lets_in_is_told_by_its_doctor_that_alone_and_one_witho
 }
 
 #[test]
+fn an_agent_that_is_stopped_says_goodbye_and_one_that_is_killed_does_not_and_both_leave_what_they_enforce() {
+    let (host, mut gateway, _far) = world();
+    for (signal, version, says_goodbye) in [(Signal::SIGTERM, 1, true), (Signal::SIGKILL, 2, false)] {
+        host.run_session();
+        let (mut session, _) = gateway.open();
+        applied(&session.policy(version, &isolated(&["10.0.0.1"])));
+        host.end(signal);
+        assert_eq!(session.hears_goodbye(), says_goodbye, "{signal}");
+        let held = host.namespace.run(|| output_of("nft", &["list", "table", "inet", "holdfast"]));
+        assert!(held.contains("10.0.0.1"), "{held}");
+    }
+    // Nobody answers: whoever stops it does not wait for that.
+    host.run_session();
+    drop(gateway);
+    host.wait_until("the agent answers", || host.ask(&["status"]).status.success());
+    let began = std::time::Instant::now();
+    assert_eq!(host.end(Signal::SIGTERM), Some(0));
+    assert!(began.elapsed() < std::time::Duration::from_secs(10), "{:?}", began.elapsed());
+}
+
+#[test]
 fn a_gateway_without_the_pinned_ca_gets_no_token_and_enrols_nobody() {
     let (near, far) = Namespace::pair();
     let gateway = Gateway::new(far.run(|| TcpListener::bind("10.77.0.2:7443").unwrap()));

@@ -389,6 +389,19 @@ impl Session<'_> {
         }
     }
 
+    /// How the agent hangs up: in order, by the end of TLS, or without a word.
+    pub(crate) fn hears_goodbye(&mut self) -> bool {
+        let mut bytes = vec![0; 64 << 10];
+        loop {
+            let read = async { tokio::time::timeout(PATIENCE, self.stream.read(&mut bytes)).await };
+            match self.gateway.runtime.block_on(read).expect("the agent hangs up") {
+                Ok(0) => return true,
+                Ok(_) => {}
+                Err(_) => return false,
+            }
+        }
+    }
+
     /// Sends a policy and says how often the agent said that it lives before it answered, and the longest silence; this side says so too.
     #[cfg(feature = "test-hooks")]
     pub(crate) fn policy_by_signs_of_life(&mut self, version: u64, body: &Body) -> (OutcomeReport, usize, Duration) {
