@@ -1,5 +1,8 @@
 //! The command line, and what its help teaches.
 
+pub(crate) mod past;
+mod tokens;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -9,9 +12,10 @@ use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, V
 
 use holdfast_api::brake::Acknowledgement;
 
+pub(crate) use self::tokens::{ApiToken, EnrolToken};
 use crate::help;
 use crate::output::Format;
-use crate::parse::{acknowledgement, declared_port, key_value};
+use crate::parse::acknowledgement;
 use crate::span::duration;
 
 /// Says what every host of a fleet is to enforce, and shows what it does.
@@ -104,7 +108,7 @@ pub(crate) struct Documents {
     #[arg(long)]
     pub(crate) prune: bool,
     /// Refuse if there is a later revision than this one.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", visible_alias = "if-revision")]
     pub(crate) expected_revision: Option<u64>,
 }
 
@@ -161,6 +165,9 @@ pub(crate) enum Command {
         /// `Kind/namespace/name`, or `Kind/name` for `default`.
         #[arg(required = true, value_name = "OBJECT")]
         objects: Vec<String>,
+        /// Refuse if there is a later revision than this one.
+        #[arg(long, value_name = "N", visible_alias = "expected-revision")]
+        if_revision: Option<u64>,
         /// That it is meant to take as much away as it does: the digest that the refusal or the plan named, and why.
         #[arg(long, value_parser = acknowledgement, value_name = "DIGEST[|WHY]")]
         acknowledge: Option<Acknowledgement>,
@@ -170,10 +177,22 @@ pub(crate) enum Command {
         #[command(flatten)]
         waiting: Waiting,
     },
-    /// List hosts, objects, operations or tokens, or show one.
+    /// How far hosts enforce.
+    #[command(before_help = past::MODE)]
+    Mode {
+        #[command(subcommand)]
+        command: past::ModeCommand,
+    },
+    /// What a host was to hold before, or who changed an object.
+    #[command(before_help = past::HISTORY)]
+    History(past::History),
+    /// Put in force again what was in force at a revision.
+    #[command(before_help = past::RESTORE, after_help = help::WAIT_ENDS)]
+    Restore(past::Restore),
+    /// List hosts, objects, operations, revisions or tokens, or show one.
     #[command(before_help = help::GET)]
     Get {
-        /// `hosts`, `objects`, a kind such as `policies`, `operations`, `enrol-tokens`, `api-tokens`; or an object as `Kind/namespace/name`.
+        /// `hosts`, `objects`, a kind such as `policies`, `operations`, `revisions`, `enrol-tokens`, `api-tokens`; or an object as `Kind/namespace/name`.
         #[arg(value_name = "WHAT")]
         what: String,
         /// The name of one: `namespace/name`, a name in `default`, or an id.
@@ -182,13 +201,13 @@ pub(crate) enum Command {
         #[arg(short, long)]
         namespace: Option<String>,
     },
-    /// Everything that is known of one host or object, for people.
+    /// Everything that is known of one host, object or revision, for people.
     #[command(before_help = help::DESCRIBE)]
     Describe {
-        /// `host`, or an object as `Kind/namespace/name`.
+        /// `host`, `revision`, or an object as `Kind/namespace/name`.
         #[arg(value_name = "WHAT")]
         what: String,
-        /// The name of the host.
+        /// The name of the host, or the number of the revision.
         name: Option<String>,
     },
     /// What documents would change, host by host; writes nothing.
@@ -370,6 +389,12 @@ pub(crate) enum Explain {
         to: String,
         /// `443/tcp`, `53/udp`, `7/sctp`, `icmp`, `icmp/TYPE[/CODE]` or `protocol/47`.
         service: String,
+        /// At which revision, or at which time in RFC 3339 [default: now].
+        #[arg(long, value_name = "TIME|REVISION")]
+        at: Option<String>,
+        /// Exit 9 if it is not allowed between all addresses.
+        #[arg(long)]
+        exit_code: bool,
     },
 }
 
@@ -408,83 +433,6 @@ pub(crate) struct Directed {
     /// How long to look.
     #[arg(long, value_parser = duration, default_value = "30s", value_name = "DURATION", requires = "wait")]
     pub(crate) timeout: Duration,
-}
-
-/// Enrolment tokens.
-#[derive(Debug, Subcommand)]
-pub(crate) enum EnrolToken {
-    /// Make a token and print it, this once.
-    #[command(before_help = help::ENROL_CREATE)]
-    Create {
-        /// The namespace of its hosts [default: default].
-        #[arg(short, long)]
-        namespace: Option<String>,
-        /// A label of its hosts; may be given more than once.
-        #[arg(short, long = "label", value_name = "KEY=VALUE", value_parser = key_value)]
-        labels: Vec<(String, String)>,
-        /// A declared port of its hosts; may be given more than once.
-        #[arg(long = "port", value_name = "NAME=PORT/PROTOCOL", value_parser = declared_port)]
-        ports: Vec<(String, u16, String)>,
-        /// A prefix in which addresses of its hosts must be; may be given more than once [default: any address].
-        #[arg(long = "address", value_name = "CIDR")]
-        addresses: Vec<String>,
-        /// Where its hosts are.
-        #[arg(long)]
-        region: Option<String>,
-        /// Whose its hosts are.
-        #[arg(long)]
-        owner: Option<String>,
-        /// How many hosts it may enrol [default: 1].
-        #[arg(long, value_name = "N")]
-        uses: Option<u32>,
-        /// How long it is good, at most 30d [default: 1h].
-        #[arg(long, value_parser = duration, value_name = "DURATION")]
-        ttl: Option<Duration>,
-        /// Write the token to a new file of this name, which its owner alone can read, and do not print it.
-        #[arg(long, value_name = "FILE")]
-        out: Option<PathBuf>,
-    },
-    /// List tokens, newest first.
-    #[command(before_help = help::ENROL_LIST)]
-    List,
-    /// Make a token useless; hosts that it enrolled stay.
-    #[command(before_help = help::ENROL_REVOKE)]
-    Revoke {
-        /// `et_…`
-        id: String,
-    },
-}
-
-/// API tokens.
-#[derive(Debug, Subcommand)]
-pub(crate) enum ApiToken {
-    /// Make a token and print it, this once.
-    #[command(before_help = help::TOKEN_CREATE)]
-    Create {
-        /// What the token is called in lists and events.
-        name: String,
-        /// `viewer`, `editor`, `operator`, `auditor` or `admin`.
-        #[arg(long)]
-        role: String,
-        /// In which namespace; may be given more than once [default: all of them].
-        #[arg(short, long = "namespace", value_name = "NAMESPACE")]
-        namespaces: Vec<String>,
-        /// How long it is good [default: for ever].
-        #[arg(long, value_parser = duration, value_name = "DURATION")]
-        ttl: Option<Duration>,
-        /// Write the token to a new file of this name, which its owner alone can read, and do not print it.
-        #[arg(long, value_name = "FILE")]
-        out: Option<PathBuf>,
-    },
-    /// List tokens, newest first.
-    #[command(before_help = help::TOKEN_LIST)]
-    List,
-    /// Make a token useless, at once.
-    #[command(before_help = help::TOKEN_REVOKE)]
-    Revoke {
-        /// `at_…`
-        id: String,
-    },
 }
 
 /// The authority.

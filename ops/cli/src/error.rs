@@ -32,6 +32,8 @@ pub(crate) enum End {
     UnderWay,
     /// Ctrl-C ended a wait.
     Interrupted,
+    /// A flow is not allowed, and that was the question.
+    Denied,
     /// The command line or its environment is wrong.
     Usage,
 }
@@ -48,6 +50,7 @@ impl From<End> for ExitCode {
             End::NotApplied => 6,
             End::NotConverged => 7,
             End::UnderWay => 8,
+            End::Denied => 9,
             End::Usage => 64,
             // As a shell tells of a program that SIGINT ended.
             End::Interrupted => 130,
@@ -463,6 +466,7 @@ fn of_problem(problem: &Problem) -> Option<&'static str> {
         | ProblemType::OutcomeUnknown
         | ProblemType::RequestTimeout
         | ProblemType::SecretNotKept
+        | ProblemType::StaleObject
         | ProblemType::StalePlan
         | ProblemType::StaleRevision
         | ProblemType::UnexpectedCount => None,
@@ -542,6 +546,7 @@ fn end_of(problem: &Problem) -> End {
             | ProblemType::NotRendered
             | ProblemType::OperationEnded
             | ProblemType::SecretNotKept
+            | ProblemType::StaleObject
             | ProblemType::StalePlan
             | ProblemType::StaleRevision
             | ProblemType::UnexpectedCount,

@@ -76,6 +76,7 @@ Examples:
   holdfast get policies -n booking -o yaml > policies.yaml
   holdfast get Policy/booking/web -o yaml
   holdfast get objects
+  holdfast get revisions   # who changed what, newest first
 ";
 
 pub(crate) const DESCRIBE: &str = "\
@@ -83,6 +84,7 @@ Examples:
   holdfast describe host booking/web-1          # what governs it, its proof
   holdfast describe Policy/booking/web          # and which hosts it governs
   holdfast describe host booking/web-1 -o wide  # with digests and addresses
+  holdfast describe revision 13                 # what it changed, and how far it is
 ";
 
 pub(crate) const PLAN: &str = "\

@@ -125,6 +125,9 @@ pub struct ObjectView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub document: Option<serde_json::Value>,
+    /// Of one that was asked for by name: the revision since which it says this, which is its `etag`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision: Option<u64>,
     /// Of a policy that was asked for by name: the hosts that it governs, as `namespace/name`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub governs: Option<Vec<String>>,

@@ -92,6 +92,8 @@ problem_types! {
     RequestTimeout, "request-timeout", 408, "The request came too slowly";
     /// This request made a token before, and its secret is not kept.
     SecretNotKept, "secret-not-kept", 409, "The token was made before, and its secret is not kept";
+    /// The object is not the one that was read; nothing was changed.
+    StaleObject, "stale-object", 412, "The object is not the one that was read";
     /// The plan is not the one that would be carried out now.
     StalePlan, "stale-plan", 409, "The plan is no longer the one that would be carried out";
     /// There is a later revision than the one that was expected.

@@ -78,6 +78,10 @@ codes! {
         Delete "delete",
         /// Take this host out.
         Decommission "decommission",
+        /// Put these hosts into a mode.
+        Mode "mode",
+        /// Put in force again what was in force at an earlier revision.
+        Restore "restore",
     }
 
     /// How far an operation is; all but the first are terminal.

@@ -36,12 +36,13 @@ pub(super) async fn apply(
 pub(super) async fn delete(
     api: &Api,
     objects: &[String],
+    expected_revision: Option<u64>,
     acknowledge: Option<Acknowledgement>,
     waiting: Option<Waiting>,
     format: Format,
 ) -> Result<End, Error> {
     let objects = objects.iter().map(|object| full_name(object)).collect::<Result<Vec<_>, _>>()?;
-    let request = DeleteRequest { objects, expected_revision: None, acknowledge };
+    let request = DeleteRequest { objects, expected_revision, acknowledge };
     finish(api, api.change("/v1/delete", &request, None).await?, waiting, format).await
 }
 
@@ -52,7 +53,7 @@ pub(super) fn object_path(object: &str) -> Result<String, Error> {
 }
 
 /// `Kind/namespace/name` for that, or for `Kind/name`.
-fn full_name(object: &str) -> Result<String, Error> {
+pub(super) fn full_name(object: &str) -> Result<String, Error> {
     let (kind, namespace, name) = parts(object)?;
     Ok(format!("{kind}/{namespace}/{name}"))
 }
@@ -75,7 +76,13 @@ pub(super) fn warn(warnings: &[String]) {
     warnings.iter().for_each(|warning| word(&format!("warning: {warning}")));
 }
 
-async fn finish(api: &Api, response: ApplyResponse, waiting: Option<Waiting>, format: Format) -> Result<End, Error> {
+/// Shows an accepted change, and waits for it if that was asked for.
+pub(super) async fn finish(
+    api: &Api,
+    response: ApplyResponse,
+    waiting: Option<Waiting>,
+    format: Format,
+) -> Result<End, Error> {
     let rows = response.objects.iter().map(|one| [one.object.clone(), one.change.word().to_owned()]).collect();
     let text = table(["OBJECT", "CHANGE"], rows);
     let names = response.objects.iter().map(|one| one.object.clone()).collect();

@@ -17,7 +17,10 @@ use time::OffsetDateTime;
 pub(super) async fn explain(api: &Api, what: Explain, format: Format) -> Result<End, Error> {
     match what {
         Explain::Host { host } => explain_host(api, &host, format).await,
-        Explain::Flow { from, to, service } => explain_flow(api, &from, &to, &service, format).await,
+        Explain::Flow { from, to, service, at, exit_code } => {
+            let view = explain_flow(api, [&from, &to, &service], at.as_deref(), format).await?;
+            Ok(if exit_code && view.verdict != "allowed" { End::Denied } else { End::Done })
+        }
     }
 }
 
@@ -62,11 +65,21 @@ fn said_words(said: &OutcomeView) -> String {
     format!("{:14} it said: {kind} version {} ({reason}){detail}", "", wanted.version)
 }
 
-async fn explain_flow(api: &Api, from: &str, to: &str, service: &str, format: Format) -> Result<End, Error> {
-    let query = format!("from={}&to={}&service={}", escape(from), escape(to), escape(service));
+async fn explain_flow(
+    api: &Api,
+    [from, to, service]: [&str; 3],
+    at: Option<&str>,
+    format: Format,
+) -> Result<ExplainView, Error> {
+    let mut query = format!("from={}&to={}&service={}", escape(from), escape(to), escape(service));
+    query.extend(at.map(|at| format!("&at={}", escape(at))));
     let view: ExplainView = api.get(&format!("/v1/explain/flow?{query}")).await?;
-    Answer { value: &view, names: vec![view.verdict.clone()], text: words(&view) }.show(format)?;
-    Ok(End::Done)
+    let mut text = words(&view);
+    if at.is_some() {
+        text = format!("at revision {}\n{text}", view.revision);
+    }
+    Answer { value: &view, names: vec![view.verdict.clone()], text }.show(format)?;
+    Ok(view)
 }
 
 fn words(view: &ExplainView) -> String {

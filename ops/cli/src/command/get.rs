@@ -6,7 +6,7 @@ use holdfast_api::status::HostView;
 use serde_json::Value;
 
 use super::apply::object_path;
-use super::{operation, tokens};
+use super::{operation, past, tokens};
 use crate::api::{Api, escape};
 use crate::args::{ApiToken, EnrolToken, Operation};
 use crate::describe::host_text;
@@ -36,6 +36,8 @@ pub(super) async fn get(
         ("operation" | "operations", Some(id)) => {
             operation::run(api, Operation::Get { id: id.to_owned() }, format).await
         }
+        ("revision" | "revisions", None) => past::revisions(api, format).await,
+        ("revision" | "revisions", Some(number)) => past::revision(api, number, format).await,
         ("enrol-token" | "enrol-tokens", None) => tokens::enrol(api, EnrolToken::List, format).await,
         ("api-token" | "api-tokens", None) => tokens::api(api, ApiToken::List, format).await,
         ("object" | "objects", None) => objects(api, None, namespace, format).await,
@@ -129,8 +131,17 @@ fn show_hosts<T: serde::Serialize>(value: &T, hosts: &[HostView], format: Format
 async fn objects(api: &Api, kind: Option<&str>, namespace: Option<&str>, format: Format) -> Result<End, Error> {
     let with_documents = matches!(format, Format::Json | Format::Yaml);
     let documents = with_documents.then_some("true");
-    let pairs = [("kind", kind), ("namespace", namespace), ("documents", documents)];
-    let page = api.get_all(&query("/v1/objects", &pairs)).await?;
+    let list = async |kind| {
+        let pairs = [("kind", kind), ("namespace", namespace), ("documents", documents)];
+        api.get_all(&query("/v1/objects", &pairs)).await
+    };
+    let mut page = list(kind).await?;
+    if kind.is_some_and(|kind| ["policy", "policies"].contains(&kind.to_ascii_lowercase().as_str())) {
+        // Who asks for policies means those of both dialects.
+        let more = list(Some("NetworkPolicy")).await?;
+        page.items.extend(more.items);
+        page.revision = page.revision.max(more.revision);
+    }
     show_objects(&page, format)?;
     tell_empty(page.items.is_empty(), "no object", namespace, format);
     Ok(End::Done)
@@ -196,6 +207,7 @@ pub(super) async fn describe(api: &Api, what: &str, name: Option<&str>, format: 
             Ok(End::Done)
         }
         (object, None) if host_of(object).is_some() => Box::pin(describe(api, "host", host_of(object), format)).await,
+        ("revision" | "revisions", Some(number)) => past::revision(api, number, format).await,
         ("host" | "hosts", None) => {
             Err(Error::Usage("host-missing", "which host? write: holdfast describe host NAMESPACE/NAME".to_owned()))
         }

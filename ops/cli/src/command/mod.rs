@@ -8,6 +8,7 @@ mod explain;
 mod get;
 mod host;
 mod operation;
+mod past;
 mod plan;
 mod programs;
 mod rebuild;
@@ -32,9 +33,13 @@ pub(crate) async fn run(cli: Cli) -> Result<End, Error> {
         Command::Apply { documents, plan, acknowledge, wait, waiting } => {
             apply::apply(&api()?, documents, plan, acknowledge, Waiting::of(wait, waiting), format).await
         }
-        Command::Delete { objects, acknowledge, wait, waiting } => {
-            apply::delete(&api()?, &objects, acknowledge, Waiting::of(wait, waiting), format).await
+        Command::Delete { objects, if_revision, acknowledge, wait, waiting } => {
+            let waiting = Waiting::of(wait, waiting);
+            apply::delete(&api()?, &objects, if_revision, acknowledge, waiting, format).await
         }
+        Command::Mode { command } => past::mode(&api()?, command, format).await,
+        Command::History(history) => past::history(&api()?, history, format).await,
+        Command::Restore(restore) => past::restore(&api()?, restore, format).await,
         Command::Get { what, name, namespace } => {
             get::get(&api()?, &what, name.as_deref(), namespace.as_deref(), format).await
         }

@@ -20,16 +20,7 @@ pub(super) async fn plan(api: &Api, documents: Documents, detailed: bool, format
     if plan.objects.is_empty() {
         return Err(Error::NoDocument);
     }
-    warn(&plan.warnings);
-    let names = plan.hosts.iter().map(|host| format!("host/{}/{}", host.namespace, host.name)).collect();
-    let text = text_of(&plan, format.is_wide());
-    Answer { value: &plan, names, text }.show(format)?;
-    if let Some(brake) = &plan.brake {
-        word(&format!(
-            "warning: an apply will be refused, for {}; if it is meant, add to it: --acknowledge '{}|why it is meant'",
-            brake.text, brake.acknowledge
-        ));
-    }
+    show(&plan, format)?;
     if matches!(format, Format::Table | Format::Wide) {
         word(&format!(
             "nothing was written; to do exactly this and nothing else: holdfast apply {} --plan {}",
@@ -38,6 +29,21 @@ pub(super) async fn plan(api: &Api, documents: Documents, detailed: bool, format
         ));
     }
     Ok(if detailed && !plan.unchanged { End::Differences } else { End::Done })
+}
+
+/// Shows a plan, with what is odd about it and whether an apply would be held.
+pub(super) fn show(plan: &PlanView, format: Format) -> Result<(), Error> {
+    warn(&plan.warnings);
+    let names = plan.hosts.iter().map(|host| format!("host/{}/{}", host.namespace, host.name)).collect();
+    let text = text_of(plan, format.is_wide());
+    Answer { value: plan, names, text }.show(format)?;
+    if let Some(brake) = &plan.brake {
+        word(&format!(
+            "warning: an apply will be refused, for {}; if it is meant, add to it: --acknowledge '{}|why it is meant'",
+            brake.text, brake.acknowledge
+        ));
+    }
+    Ok(())
 }
 
 fn text_of(plan: &PlanView, wide: bool) -> String {

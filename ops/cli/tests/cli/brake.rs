@@ -117,55 +117,58 @@ async fn what_was_done_before_under_its_name_is_answered_though_it_would_be_brak
 async fn a_change_is_judged_on_what_it_is_stored_on_though_another_gateway_comes_between() {
     let mut plane = Plane::start().await;
     plane.enrol("db-1", "10.0.0.1").await;
-    let name = || "db-1".parse::<Name>().expect("a name");
-    let host = |mode| Object {
-        namespace: Name::default_namespace(),
-        name: name(),
-        spec: Spec::Host(HostSpec { mode: Some(mode), ..HostSpec::default() }),
-    };
-    let change = |mode| IntentChange {
+    let mode = |mode| HostSpec { mode: Some(mode), ..HostSpec::default() };
+    let other = plane.postgres.store("holdfast_gateway_operators");
+    other.apply_intent(of_host("db-1", mode(Mode::Simulation))).await.expect("applies");
+    // When it was asked for the host was in simulation.
+    let deleted = overtaken(&plane, of_host("db-1", mode(Mode::Enforced)), &["delete", "Host/db-1", "-o", "json"]);
+    assert_eq!(refused(&deleted)["hosts_without_mode"], Value::from(1));
+    assert_eq!(plane.run(&["get", "hosts", "-o", "json"]).await.json()["items"][0]["mode"], "enforced");
+}
+
+/// A change of one Host document.
+pub(crate) fn of_host(name: &str, spec: HostSpec) -> IntentChange {
+    let (namespace, name) = (Name::default_namespace(), name.parse().expect("a name"));
+    IntentChange {
         actor: Actor::Operator(ApiTokenId::new(Uuid::nil())),
         verb: OperationVerb::Apply,
-        puts: vec![host(mode)],
+        puts: vec![Object { namespace, name, spec: Spec::Host(spec) }],
         deletes: Vec::new(),
         prune: Prune::Nothing,
         expected: None,
         key: None,
         because: None,
+    }
+}
+
+/// What becomes of a command whose change waits for its turn in the database behind that of another gateway, which the command's own gateway did not
+/// see when it looked.
+pub(crate) fn overtaken(plane: &Plane, by: IntentChange, command: &[&str]) -> Ran {
+    const WAITERS: &str = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted";
+    const HOLDER: &str = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted AND objid = 1952804468";
+    let until = |sql: &str| {
+        let deadline = std::time::Instant::now() + Duration::from_secs(20);
+        while plane.postgres.sql(sql).trim() != "1" {
+            assert!(std::time::Instant::now() < deadline, "{sql}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
     };
-    // Another gateway's way to the database.
-    let other = plane.postgres.store("holdfast_gateway_operators");
-    other.apply_intent(change(Mode::Simulation)).await.expect("applies");
-    let waiters = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted";
-    let plane = &plane;
+    let (runtime, other) = (&tokio::runtime::Handle::current(), &plane.postgres.store("holdfast_gateway_operators"));
     std::thread::scope(|scope| {
         // Holds the lock of changes until both wait for it, in their order.
         let held = scope.spawn(|| {
             plane.postgres.sql(&format!(
                 "DO $$ BEGIN PERFORM pg_advisory_xact_lock(x'696e74656e74'::bigint); FOR i IN 1..600 LOOP \
-                 EXIT WHEN ({waiters}) >= 2; PERFORM pg_sleep(0.05); END LOOP; END $$"
+                 EXIT WHEN ({WAITERS}) >= 2; PERFORM pg_sleep(0.05); END LOOP; END $$"
             ))
         });
-        let until = |sql: &str, wanted: &str| {
-            let deadline = std::time::Instant::now() + Duration::from_secs(20);
-            while plane.postgres.sql(sql).trim() != wanted {
-                assert!(std::time::Instant::now() < deadline, "{sql}");
-                std::thread::sleep(Duration::from_millis(20));
-            }
-        };
-        until("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted AND objid = 1952804468", "1");
-        let runtime = tokio::runtime::Handle::current();
-        let between = scope.spawn({
-            let (runtime, other) = (runtime.clone(), other.clone());
-            move || runtime.block_on(other.apply_intent(change(Mode::Enforced)))
-        });
-        until(waiters, "1");
-        let deleted = scope.spawn(move || runtime.block_on(plane.run(&["delete", "Host/db-1", "-o", "json"])));
-        let deleted = deleted.join().expect("it ends");
+        until(HOLDER);
+        let between = scope.spawn(move || runtime.block_on(other.apply_intent(by)));
+        until(WAITERS);
+        let ran = scope.spawn(move || runtime.block_on(plane.run(command)));
+        let ran = ran.join().expect("it ends");
         between.join().expect("it ends").expect("applies");
         held.join().expect("it lets go");
-        // When it was asked for the host was in simulation.
-        assert_eq!(refused(&deleted)["hosts_without_mode"], Value::from(1));
-    });
-    assert_eq!(plane.run(&["get", "hosts", "-o", "json"]).await.json()["items"][0]["mode"], "enforced");
+        ran
+    })
 }

@@ -14,5 +14,6 @@ mod groups;
 mod intent;
 mod lists;
 mod operations;
+mod past;
 mod plane;
 mod unchanged;

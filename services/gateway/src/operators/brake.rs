@@ -14,6 +14,7 @@ use holdfast_api::problem::ProblemType;
 use holdfast_events::{Detail, OperationVerb};
 use holdfast_model::brake::{BrakeLimits, Braked};
 use holdfast_model::digest::Digest;
+use holdfast_model::intent::ObjectKey;
 use holdfast_model::numbers::Revision;
 use holdfast_model::secret::secret_at;
 use holdfast_store::intent::{Applied, IntentChange};
@@ -57,6 +58,8 @@ pub(crate) struct Asked {
     pub(crate) verb: OperationVerb,
     /// The revision that it is to be made on.
     pub(crate) expected: Option<u64>,
+    /// An object that is to be as it is since this revision.
+    pub(crate) only_if: Option<(ObjectKey, u64)>,
     pub(crate) key: Option<RequestKey>,
     pub(crate) acknowledge: Option<Acknowledgement>,
 }
@@ -85,6 +88,14 @@ pub(crate) async fn store(door: &Shared, caller: &Caller, asked: Asked) -> Resul
                 return applied.map(|applied| (base, applied)).ok_or(refusal);
             }
         };
+        if let Some((key, shown)) = &asked.only_if {
+            let there = door.store.object_since(key.clone(), base.revision).await?;
+            if there.map(Revision::raw) != Some(*shown) {
+                let applied = before(door, asked.key.clone()).await?;
+                let refusal = || Refusal::stale_object(key, there, *shown);
+                return applied.map(|applied| (base, applied)).ok_or_else(refusal);
+            }
+        }
         let trial = tried(door, &base, &wanted).await?;
         if let Some(braked) = trial.braked.as_ref().filter(|_| !is_meant(&trial, asked.acknowledge.as_ref())) {
             if let Some(applied) = before(door, asked.key.clone()).await? {

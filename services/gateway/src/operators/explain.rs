@@ -12,9 +12,13 @@ use holdfast_evaluator::{Decision, End, Flow, Packet, evaluate};
 use holdfast_model::address::Family;
 use holdfast_model::ids::HostId;
 use holdfast_model::intent::{EndpointSpec, ObjectKey, Spec};
+use holdfast_model::numbers::Revision;
 use holdfast_model::policy::{Mode, protocol};
 use serde::Deserialize;
 use std::str::FromStr as _;
+use std::sync::Arc;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 use utoipa::IntoParams;
 
 use super::auth::{Act, Caller};
@@ -35,6 +39,8 @@ pub(crate) struct FlowQuery {
     to: String,
     /// `443/tcp`, `53/udp`, `7/sctp`, `icmp`, `icmp/TYPE`, `icmp/TYPE/CODE` or `protocol/47` (`proto/47`).
     service: String,
+    /// At which revision, or at which time in RFC 3339; now if absent.
+    at: Option<String>,
 }
 
 /// One end with everything that is asked of it.
@@ -58,9 +64,9 @@ pub(crate) async fn flow(
 ) -> Result<Json<ExplainView>, Refusal> {
     caller.may(Act::Read)?;
     let service = Service::read(&query.service)?;
-    let snapshot = door.intent.current().await?;
+    let snapshot = snapshot_at(&door, query.at.as_deref()).await?;
     let (from, to) = (party(&snapshot, &caller, "from", &query.from)?, party(&snapshot, &caller, "to", &query.to)?);
-    let (source, destination, base) = (from.ends.clone(), to.ends.clone(), std::sync::Arc::clone(&snapshot));
+    let (source, destination, base) = (from.ends.clone(), to.ends.clone(), Arc::clone(&snapshot));
     let flows = door.compute(move || judge(&base, &source, &destination, service)).await??;
     let verdict = match (flows.iter().any(|flow| flow.allowed), flows.iter().any(|flow| !flow.allowed)) {
         (true, false) => "allowed",
@@ -75,6 +81,32 @@ pub(crate) async fn flow(
         verdict: verdict.to_owned(),
         flows,
     }))
+}
+
+/// Intent as it was then: at a revision, or at the one that was in force at a time.
+async fn snapshot_at(door: &Shared, at: Option<&str>) -> Result<Arc<Snapshot>, Refusal> {
+    let current = door.intent.current().await?;
+    let Some(text) = at else { return Ok(current) };
+    let wrong = |what: String| Refusal::invalid("at", "at", what);
+    let revision = if let Ok(number) = text.parse::<u64>() {
+        Revision::from_raw(number)
+    } else {
+        let forms = || wrong("a moment is a revision, or a time as 2026-01-02T03:04:05Z".to_owned());
+        let time = OffsetDateTime::parse(text, &Rfc3339).map_err(|_| forms())?;
+        if time > OffsetDateTime::now_utc() {
+            return Err(wrong(format!("{text} is not yet: what is in force then nobody knows")));
+        }
+        let found = door.store.revision_at(time).await?;
+        found.ok_or_else(|| Refusal::not_found(format!("revision at {text}: the first came later")))?
+    };
+    if revision == Revision::ZERO || revision > current.revision {
+        return Err(Refusal::not_found(format!("revision {revision}: the last is {}", current.revision)));
+    }
+    if revision == current.revision {
+        return Ok(current);
+    }
+    let (revision, intent) = door.store.load_intent(Some(revision)).await?;
+    Ok(Arc::new(Snapshot::new(revision, intent)))
 }
 
 fn judge(snapshot: &Snapshot, from: &[End], to: &[End], service: Service) -> Result<Vec<FlowView>, Refusal> {

@@ -24,6 +24,7 @@ use super::auth::{Act, Caller};
 use super::brake::{self, Asked};
 use super::cursor;
 use super::door::Shared;
+use super::etag::{self, IfMatch};
 use super::intent::Snapshot;
 use super::names::{host_name, suggestion};
 use super::plan::{Wanted, check_digest, plan_now, views};
@@ -36,6 +37,7 @@ const PAGE_BYTES_MAX: usize = 2 * 1024 * 1024;
 /// Puts objects in force; all of them or none.
 #[utoipa::path(post, path = "/v1/apply", operation_id = "apply", tag = "objects", request_body = ApplyRequest, params(
     ("Idempotency-Key" = Option<String>, Header, description = "The name of this request, the caller's own: the same again is answered, not done"),
+    ("If-Match" = Option<String>, Header, description = "The `etag` of the intent that was read: refused if there is a later revision"),
 ), responses(
     (status = 200, body = ApplyResponse),
     (status = 409, description = "There is a later revision, or another plan, or another request has this name", body = Problem, content_type = "application/problem+json"),
@@ -45,11 +47,12 @@ const PAGE_BYTES_MAX: usize = 2 * 1024 * 1024;
 pub(crate) async fn apply(
     State(door): State<Shared>,
     caller: Caller,
+    tag: IfMatch,
     body: LargeBody<ApplyRequest>,
 ) -> Result<Answered, Refusal> {
     caller.may(Act::Edit)?;
     let LargeBody { value, permit, key } = body;
-    let mut expected = value.expected_revision;
+    let mut expected = etag::expected(value.expected_revision, tag)?;
     let acknowledge = value.acknowledge.clone();
     let demanded = value.expected_plan.clone();
     let wanted = Arc::new(Wanted::read(value, &caller, Act::Edit)?);
@@ -67,12 +70,16 @@ pub(crate) async fn apply(
         // What was planned is done on what it was planned on, or not at all.
         expected = expected.or(Some(plan.base_revision.raw()));
     }
-    let asked = Asked { wanted: brake::fixed(wanted), verb: OperationVerb::Apply, expected, key, acknowledge };
+    let asked =
+        Asked { wanted: brake::fixed(wanted), verb: OperationVerb::Apply, expected, only_if: None, key, acknowledge };
     let (base, applied) = brake::store(&door, &caller, asked).await?;
     let response = answer(&door, Some(&base), applied, named, expected).await?;
     drop(permit);
     Ok(response)
 }
+
+/// What an answer is of.
+type Tag = [(HeaderName, String); 1];
 
 /// An answer, and whether it is of what was done before.
 pub(crate) type Answered = (AppendHeaders<Option<(HeaderName, &'static str)>>, Json<ApplyResponse>);
@@ -81,7 +88,7 @@ pub(crate) type Answered = (AppendHeaders<Option<(HeaderName, &'static str)>>, J
 const REPLAYED: (HeaderName, &str) = (HeaderName::from_static("idempotency-replayed"), "true");
 
 /// Tells what was done, and rings.
-async fn answer(
+pub(crate) async fn answer(
     door: &Shared,
     base: Option<&Snapshot>,
     applied: Applied,
@@ -123,7 +130,8 @@ async fn answer(
     Ok((AppendHeaders(replayed), Json(response)))
 }
 
-const fn word(kind: ChangeKind) -> Change {
+/// What a revision did to something, as answers have it.
+pub(crate) const fn word(kind: ChangeKind) -> Change {
     match kind {
         ChangeKind::Created => Change::Created,
         ChangeKind::Updated => Change::Updated,
@@ -161,7 +169,8 @@ async fn created(door: &Shared, base: Option<&Snapshot>, revision: Revision, put
     }
 }
 
-fn key_of(kind: &str, namespace: &str, name: &str) -> Result<ObjectKey, Refusal> {
+/// The key of an object by its three words.
+pub(crate) fn key_of(kind: &str, namespace: &str, name: &str) -> Result<ObjectKey, Refusal> {
     let kind = kind_of(kind)?;
     let read = |path: &str, text: &str| -> Result<Name, Refusal> {
         text.parse().map_err(|error: holdfast_model::name::NameError| Refusal::invalid(path, "name", error.to_string()))
@@ -199,6 +208,11 @@ fn key_of_text(text: &str) -> Result<ObjectKey, Refusal> {
     }
 }
 
+/// The keys of several, each once.
+pub(crate) fn keys_of_texts(texts: &[String]) -> Result<BTreeSet<ObjectKey>, Refusal> {
+    texts.iter().map(|text| key_of_text(text)).collect()
+}
+
 fn cut(text: &str) -> String {
     text.chars().take(64).collect()
 }
@@ -209,25 +223,29 @@ fn cut(text: &str) -> String {
     ("namespace" = String, Path, description = "Of a Namespace its own name"),
     ("name" = String, Path, description = "Its name"),
     ("Idempotency-Key" = Option<String>, Header, description = "The name of this request, the caller's own: the same again is answered, not done"),
+    ("If-Match" = Option<String>, Header, description = "The `etag` of the object that was read: refused if it is another now"),
 ), responses(
     (status = 200, body = ApplyResponse),
     (status = 404, description = "There is no such object", body = Problem, content_type = "application/problem+json"),
+    (status = 412, description = "The object is not the one that was read", body = Problem, content_type = "application/problem+json"),
     (status = "default", description = "Refused", body = Problem, content_type = "application/problem+json"),
 ))]
 pub(crate) async fn delete(
     State(door): State<Shared>,
     caller: Caller,
+    IfMatch(shown): IfMatch,
     Path((kind, namespace, name)): Path<(String, String, String)>,
     Key(named): Key,
 ) -> Result<Answered, Refusal> {
     let key = key_of(&kind, &namespace, &name)?;
-    let request = DeleteRequest::default();
-    take_out(&door, &caller, BTreeSet::from([key]), request, named).await
+    let (request, only_if) = (DeleteRequest::default(), shown.map(|shown| (key.clone(), shown)));
+    take_out(&door, &caller, BTreeSet::from([key]), request, only_if, named).await
 }
 
 /// Takes objects out of force; all of them or none.
 #[utoipa::path(post, path = "/v1/delete", operation_id = "delete_objects", tag = "objects", request_body = DeleteRequest, params(
     ("Idempotency-Key" = Option<String>, Header, description = "The name of this request, the caller's own: the same again is answered, not done"),
+    ("If-Match" = Option<String>, Header, description = "The `etag` of the intent that was read: refused if there is a later revision"),
 ), responses(
     (status = 200, body = ApplyResponse),
     (status = 404, description = "Some of them are not there; nothing was changed", body = Problem, content_type = "application/problem+json"),
@@ -237,13 +255,15 @@ pub(crate) async fn delete(
 pub(crate) async fn delete_all(
     State(door): State<Shared>,
     caller: Caller,
-    Body { value: request, key }: Body<DeleteRequest>,
+    tag: IfMatch,
+    Body { value: mut request, key }: Body<DeleteRequest>,
 ) -> Result<Answered, Refusal> {
-    let keys = request.objects.iter().map(|object| key_of_text(object)).collect::<Result<BTreeSet<_>, _>>()?;
+    request.expected_revision = etag::expected(request.expected_revision, tag)?;
+    let keys = keys_of_texts(&request.objects)?;
     if keys.is_empty() {
         return Err(Refusal::invalid("objects", "required", "name at least one object"));
     }
-    take_out(&door, &caller, keys, request, key).await
+    take_out(&door, &caller, keys, request, None, key).await
 }
 
 async fn take_out(
@@ -251,6 +271,7 @@ async fn take_out(
     caller: &Caller,
     keys: BTreeSet<ObjectKey>,
     request: DeleteRequest,
+    only_if: Option<(ObjectKey, u64)>,
     named: Option<NamedRequest>,
 ) -> Result<Answered, Refusal> {
     keys.iter().try_for_each(|key| caller.may_change(Act::Edit, key))?;
@@ -260,6 +281,7 @@ async fn take_out(
         wanted: brake::fixed(wanted),
         verb: OperationVerb::Delete,
         expected,
+        only_if,
         key,
         acknowledge: request.acknowledge,
     };
@@ -278,6 +300,7 @@ fn view(key: &ObjectKey, spec: &Spec, with_document: bool) -> ObjectView {
         namespace: key.namespace.to_string(),
         name: key.name.to_string(),
         document,
+        revision: None,
         governs: None,
     }
 }
@@ -296,7 +319,7 @@ pub(crate) async fn one(
     State(door): State<Shared>,
     caller: Caller,
     Path((kind, namespace, name)): Path<(String, String, String)>,
-) -> Result<Json<ObjectView>, Refusal> {
+) -> Result<(AppendHeaders<Tag>, Json<ObjectView>), Refusal> {
     caller.may(Act::Read)?;
     let key = key_of(&kind, &namespace, &name)?;
     let snapshot = door.intent.current().await?;
@@ -304,7 +327,11 @@ pub(crate) async fn one(
     let object = object.ok_or_else(|| Refusal::not_found(format!("{key}{}", near_object(&snapshot, &caller, &key))))?;
     let hosts = snapshot.governed_by(&key);
     let governs = hosts.map(|hosts| hosts.into_iter().map(host_name).collect());
-    Ok(Json(ObjectView { governs, ..view(&key, &object.spec, true) }))
+    // Of the very revision that is shown: one that came since has a tag of its own.
+    let since = door.store.object_since(key.clone(), snapshot.revision).await?;
+    let since = since.ok_or_else(|| Refusal::not_found(&key))?;
+    let view = ObjectView { revision: Some(since.raw()), governs, ..view(&key, &object.spec, true) };
+    Ok((AppendHeaders(etag::etag(since)), Json(view)))
 }
 
 /// An object of the kind that the caller may see and may have meant, as words to be put after a refusal.
@@ -340,7 +367,7 @@ pub(crate) async fn list(
     State(door): State<Shared>,
     caller: Caller,
     Params(query): Params<ListQuery>,
-) -> Result<Json<Page<ObjectView>>, Refusal> {
+) -> Result<(AppendHeaders<Tag>, Json<Page<ObjectView>>), Refusal> {
     caller.may(Act::Read)?;
     let kind = query.kind.as_deref().map(kind_of).transpose()?;
     let limit = cursor::limit_of(query.limit)?;
@@ -366,7 +393,8 @@ pub(crate) async fn list(
         (Some(_), Some(last)) => Some(cursor::encode(&list, last)?),
         (Some(_) | None, _) => None,
     };
-    Ok(Json(Page { items, next_cursor, revision: snapshot.revision.raw() }))
+    let page = Page { items, next_cursor, revision: snapshot.revision.raw() };
+    Ok((AppendHeaders(etag::etag(snapshot.revision)), Json(page)))
 }
 
 #[cfg(test)]

@@ -234,7 +234,7 @@ impl Named {
 }
 
 impl Plan {
-    fn view(self, caller: &Caller, base: &Snapshot, limits: BrakeLimits) -> PlanView {
+    pub(crate) fn view(self, caller: &Caller, base: &Snapshot, limits: BrakeLimits) -> PlanView {
         let names = Names::of(base, caller);
         let brake = self.braked.as_ref().map(|braked| brake::view(braked, self.digest, limits, base, caller));
         let (mut seen, hidden): (Vec<_>, Vec<_>) =
@@ -262,9 +262,14 @@ pub(crate) fn views(changes: BTreeMap<ObjectKey, Change>) -> Vec<ObjectChange> {
 /// The plan of a change on the last revision.
 pub(crate) async fn plan_now(door: &Shared, wanted: Arc<Wanted>) -> Result<(Arc<Snapshot>, Plan), Refusal> {
     let base = door.intent.current().await?;
-    let (limits, on) = (door.brake.limits(), Arc::clone(&base));
-    let plan = door.compute(move || plan(&on, &wanted, limits)).await?;
+    let plan = plan_of(door, Arc::clone(&base), wanted).await?;
     Ok((base, plan))
+}
+
+/// The plan of a change on a revision.
+pub(crate) async fn plan_of(door: &Shared, base: Arc<Snapshot>, wanted: Arc<Wanted>) -> Result<Plan, Refusal> {
+    let limits = door.brake.limits();
+    door.compute(move || plan(&base, &wanted, limits)).await
 }
 
 /// What these documents would change, host by host; writes nothing.

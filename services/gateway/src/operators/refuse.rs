@@ -82,6 +82,16 @@ impl Refusal {
         refusal
     }
 
+    /// An object is not the one that was read.
+    pub(crate) fn stale_object(key: impl std::fmt::Display, there: Option<Revision>, shown: u64) -> Self {
+        let now =
+            there.map_or_else(|| "it is not in force".to_owned(), |there| format!("it is as it is since {there}"));
+        let text = format!("{key} was read as it is since revision {shown}, and {now}; nothing was changed");
+        let mut refusal = Self::new(ProblemType::StaleObject, text);
+        refusal.0.revision = there.map(Revision::raw);
+        refusal
+    }
+
     /// The change takes much away, and nobody said that it is meant; or they said it of another one.
     pub(crate) fn braked(brake: BrakeView, is_of_another: bool) -> Self {
         let other =

@@ -1,6 +1,7 @@
 //! Reading requests: bodies bounded in bytes, queries and paths with every fault as a typed problem.
 //!
-//! A request that names itself (`Idempotency-Key`) is known by the digest of all that it asks for: method, path, query and body, byte by byte.
+//! A request that names itself (`Idempotency-Key`) is known by the digest of all that it asks for: method, path, query, `If-Match` and body, byte by
+//! byte.
 
 use axum::extract::{FromRequest, FromRequestParts, Query, Request};
 use axum::http::request::Parts;
@@ -127,7 +128,11 @@ impl Head {
             return Err(wrong("this is a token, and would be stored"));
         }
         // No part of these has a line break.
-        let said = format!("{method}\n{}\n{}\n", uri.path(), uri.query().unwrap_or_default()).into_bytes();
+        let mut said = format!("{method}\n{}\n{}\n", uri.path(), uri.query().unwrap_or_default()).into_bytes();
+        for tag in headers.get_all(axum::http::header::IF_MATCH) {
+            said.extend_from_slice(b"if-match ");
+            said.extend_from_slice(Digest::of(tag.as_bytes()).as_bytes());
+        }
         Ok(Some(Self { name: name.to_owned(), said }))
     }
 

@@ -16,8 +16,8 @@ use super::auth::authenticate;
 use super::door::Shared;
 use super::refuse::{self, Refusal};
 use super::{
-    audit, authority, decommission, directives, explain, hosts, objects, operations, plan, plane, rebuild, status,
-    tokens,
+    audit, authority, decommission, directives, explain, history, hosts, modes, objects, operations, plan, plane,
+    rebuild, restore, revisions, status, tokens,
 };
 
 #[derive(OpenApi)]
@@ -48,10 +48,17 @@ fn described() -> OpenApiRouter<Shared> {
         .routes(routes!(plan::plan_change))
         .routes(routes!(objects::list))
         .routes(routes!(objects::one, objects::delete))
+        .routes(routes!(history::of_object))
+        .routes(routes!(modes::set_mode))
+        .routes(routes!(restore::restore))
+        .routes(routes!(restore::plan_restore))
+        .routes(routes!(revisions::list))
+        .routes(routes!(revisions::one))
         .routes(routes!(status::status))
         .routes(routes!(plane::plane))
         .routes(routes!(hosts::list))
         .routes(routes!(hosts::one))
+        .routes(routes!(history::of_host))
         .routes(routes!(hosts::diff))
         .routes(routes!(hosts::policy))
         .routes(routes!(directives::resend_snapshot))

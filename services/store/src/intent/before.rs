@@ -31,6 +31,17 @@ pub enum ChangeKind {
     Deleted,
 }
 
+impl ChangeKind {
+    /// By whether something began and something ended.
+    pub(super) const fn of(began: bool, ended: bool) -> Self {
+        match (began, ended) {
+            (true, true) => Self::Updated,
+            (true, false) => Self::Created,
+            (false, _) => Self::Deleted,
+        }
+    }
+}
+
 type ChangeRow = (String, String, String, bool, bool);
 
 impl Store {
@@ -71,10 +82,5 @@ impl Store {
 fn change_of((kind, namespace, name, began, ended): ChangeRow) -> Result<(ObjectKey, ChangeKind), Error> {
     let (namespace, name) = (text("objects.namespace", &namespace)?, text("objects.name", &name)?);
     let key = ObjectKey { kind: kind_of("objects.kind", &kind)?, namespace, name };
-    let change = match (began, ended) {
-        (true, true) => ChangeKind::Updated,
-        (true, false) => ChangeKind::Created,
-        (false, _) => ChangeKind::Deleted,
-    };
-    Ok((key, change))
+    Ok((key, ChangeKind::of(began, ended)))
 }

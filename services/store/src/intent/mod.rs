@@ -7,11 +7,13 @@
 mod apply;
 mod before;
 mod decommission;
+mod history;
 mod load;
 
 pub use apply::{Applied, IntentChange, Prune};
 pub use before::{ChangeKind, KeptChange};
 pub use decommission::{Decommission, Decommissioned, KeptDecommission};
+pub use history::{HostRow, ObjectRow, RevisionRow, VersionRow};
 use holdfast_model::numbers::Revision;
 pub use load::{Changes, HostChange, ObjectChange};
 use sqlx::postgres::PgConnection;

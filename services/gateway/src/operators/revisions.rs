@@ -1,0 +1,106 @@
+//! Revisions: who made them, what they changed, and how far each is.
+//!
+//! - The state of one is that of the hosts that it is for: those whose desired state it changed, so also those that may still hold what it removed.
+//! - One that is for no host is judged by the whole fleet: no set is converged because it is empty.
+//! - The derivation is the one of the fleet's status ([`super::fleet::JudgedFleet::status`]).
+
+use std::collections::BTreeSet;
+
+use axum::Json;
+use axum::extract::{Path, State};
+use holdfast_api::history::{HostChangeView, MadeView, RevisionView};
+use holdfast_api::object::{ObjectChange, Page};
+use holdfast_api::problem::Problem;
+use holdfast_model::ids::HostId;
+use holdfast_model::numbers::Revision;
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::auth::{Act, Caller};
+use super::cursor;
+use super::door::Shared;
+use super::history::{made, with_more};
+use super::objects::word;
+use super::refuse::Refusal;
+use super::request::Params;
+
+#[derive(Clone, Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct ListQuery {
+    /// The most items, 1 to 500.
+    limit: Option<u32>,
+    /// From the page before.
+    cursor: Option<String>,
+}
+
+/// Revisions, newest first.
+#[utoipa::path(get, path = "/v1/revisions", operation_id = "list_revisions", tag = "history", params(ListQuery), responses(
+    (status = 200, body = Page<MadeView>),
+    (status = "default", description = "Refused", body = Problem, content_type = "application/problem+json"),
+))]
+pub(crate) async fn list(
+    State(door): State<Shared>,
+    caller: Caller,
+    Params(query): Params<ListQuery>,
+) -> Result<Json<Page<MadeView>>, Refusal> {
+    const LIST: &str = "revisions";
+    caller.may(Act::Read)?;
+    let limit = cursor::limit_of(query.limit)?;
+    let before: Option<Revision> = cursor::decode(LIST, query.cursor.as_deref())?;
+    let latest = door.store.latest_revision().await?;
+    let mut rows = door.store.list_revisions(before, with_more(limit)).await?;
+    let has_more = rows.len() > limit;
+    rows.truncate(limit);
+    let next_cursor = match rows.last() {
+        Some(last) if has_more => Some(cursor::encode(LIST, &last.revision)?),
+        Some(_) | None => None,
+    };
+    Ok(Json(Page { items: rows.iter().map(made).collect(), next_cursor, revision: latest.raw() }))
+}
+
+/// One revision: what it changed, and how far it is on the hosts that it is for.
+#[utoipa::path(get, path = "/v1/revisions/{revision}", operation_id = "get_revision", tag = "history", params(
+    ("revision" = u64, Path, description = "Its number"),
+), responses(
+    (status = 200, body = RevisionView),
+    (status = 404, description = "There is no such revision", body = Problem, content_type = "application/problem+json"),
+    (status = "default", description = "Refused", body = Problem, content_type = "application/problem+json"),
+))]
+pub(crate) async fn one(
+    State(door): State<Shared>,
+    caller: Caller,
+    Path(revision): Path<String>,
+) -> Result<Json<RevisionView>, Refusal> {
+    caller.may(Act::Read)?;
+    let number = revision.parse().map(Revision::from_raw);
+    let number = number.map_err(|_| Refusal::invalid("revision", "id", "a revision is a number"))?;
+    let row = door.store.load_revision(number).await?;
+    let row = row.ok_or_else(|| Refusal::not_found(format!("revision {number}")))?;
+    let objects = door.store.changes_of(number).await?;
+    let hosts = door.store.hosts_changed_by(number).await?;
+    let total = objects.len() + hosts.len();
+    let objects: Vec<ObjectChange> = objects
+        .into_iter()
+        .filter(|(key, _)| caller.sees(&key.namespace))
+        .map(|(key, kind)| ObjectChange { object: key.to_string(), change: word(kind) })
+        .collect();
+    let hosts_changed: Vec<HostChangeView> = hosts
+        .into_iter()
+        .filter(|host| caller.sees(&host.namespace))
+        .map(|host| HostChangeView {
+            host: host.host.to_string(),
+            name: format!("{}/{}", host.namespace, host.name),
+            change: word(host.change),
+        })
+        .collect();
+    // Read before the fleet: a host that is rendered meanwhile is judged by what came, not left out.
+    let relevant: BTreeSet<HostId> = door.store.hosts_of_revision(number).await?.into_iter().collect();
+    let fleet = door.fleet.read(None).await?;
+    let is_there = fleet.hosts.iter().any(|host| relevant.contains(&host.status.host));
+    let status = fleet.status(number, |host| {
+        caller.sees(&host.status.namespace) && (!is_there || relevant.contains(&host.status.host))
+    });
+    let hidden = (total - objects.len() - hosts_changed.len()) as u64;
+    Ok(Json(RevisionView { made: made(&row), objects, hosts_changed, hidden, has_hosts: is_there, status }))
+}
