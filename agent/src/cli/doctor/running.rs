@@ -12,7 +12,9 @@ use holdfast_wire::code::RefusalCode;
 
 use super::Findings;
 use crate::cli::print::seconds;
+use crate::engine::{Cause, Kernel as _};
 use crate::local::{self, Answer, Question};
+use crate::nft::{Netfilter, TableOwner};
 use crate::service::{LastOutcome, LedgerState, PolicyStatus, Status};
 use crate::session::{Link, RefusedUpdate, SessionStatus};
 use crate::standalone::load_local;
@@ -56,12 +58,33 @@ pub(super) fn look(state: &Path, findings: &mut Findings) -> Option<Status> {
             None
         }
         Err(error) => {
-            findings.unwell(
-                NAME,
-                Chain(&error).to_string(),
-                "start it: holdfast-agent run (what the kernel holds stays enforced meanwhile)",
+            findings.unwell(NAME, Chain(&error).to_string(), "start it: holdfast-agent run");
+            table(
+                Netfilter::open(TableOwner::Off).map_err(Cause::from).and_then(|mut kernel| kernel.holds_table()),
+                findings,
             );
             None
+        }
+    }
+}
+
+/// What is enforced while no agent runs.
+fn table(holds: Result<bool, Cause>, findings: &mut Findings) {
+    const NAME: &str = "table";
+    match holds {
+        Ok(true) => findings.well(NAME, "the kernel holds one, and enforces it meanwhile; nobody repairs it"),
+        Ok(false) => findings.unwell(
+            NAME,
+            "the kernel holds none: nothing is enforced",
+            "start the agent: it puts back what its ledger has",
+        ),
+        Err(cause) => {
+            let remedy = "ask as root, or with CAP_NET_ADMIN";
+            findings.unwell(
+                NAME,
+                format!("it cannot be read whether the kernel holds one: {}", Chain(cause.as_ref())),
+                remedy,
+            );
         }
     }
 }
@@ -269,8 +292,17 @@ mod tests {
     #[test]
     fn an_agent_that_does_not_run_is_trouble() {
         let folder = tempfile::tempdir().expect("a folder");
-        let check = seen(|findings| assert!(look(folder.path(), findings).is_none()));
-        assert!(!check.ok && check.remedy.is_some_and(|remedy| remedy.contains("holdfast-agent run")));
+        let mut findings = Findings::default();
+        assert!(look(folder.path(), &mut findings).is_none());
+        let check = findings.checks.first().expect("it says something");
+        assert!(!check.ok && check.remedy.as_ref().is_some_and(|remedy| remedy.contains("holdfast-agent run")));
+    }
+
+    #[test]
+    fn whether_something_is_enforced_while_no_agent_runs_is_told() {
+        assert!(seen(|findings| table(Ok(true), findings)).ok);
+        assert!(!seen(|findings| table(Ok(false), findings)).ok);
+        assert!(!seen(|findings| table(Err("no right".into()), findings)).ok);
     }
 
     #[test]

@@ -110,6 +110,17 @@ fn what_another_process_changes_is_repaired_at_once_and_counted() {
 }
 
 #[test]
+fn doctor_says_whether_something_is_enforced_while_no_agent_runs() {
+    let host = Host::new(&policy("enforced", &peers(3, 0)));
+    host.start();
+    host.end(Signal::SIGKILL);
+    let names = || host.troubles().into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+    assert_eq!(names().iter().filter(|name| ["agent", "table"].contains(&name.as_str())).count(), 1, "{:?}", names());
+    host.namespace.run(|| load_nft("delete table inet holdfast"));
+    assert!(names().contains(&"table".to_owned()), "{:?}", names());
+}
+
+#[test]
 fn a_table_that_another_process_fights_for_is_not_called_proven_until_it_was_read_again() {
     let host = Host::new(&policy("enforced", &peers(3, 0)));
     host.start();
