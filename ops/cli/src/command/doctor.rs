@@ -6,11 +6,13 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
+use holdfast_api::object::Page;
 use holdfast_api::plane::{CheckState, PlaneView};
 use holdfast_api::problem::ProblemType;
-use holdfast_api::status::{RevisionState, StatusView};
+use holdfast_api::status::{HostView, RevisionState, StatusView};
 use holdfast_identity::https::{self, Client, Response};
 use holdfast_identity::{ShownCertificate, TrustRoots, tls};
+use holdfast_model::status::State;
 use hyper::header::DATE;
 use serde::Serialize;
 use time::format_description::well_known::{Rfc2822, Rfc3339};
@@ -25,6 +27,8 @@ use crate::words::{count, short_time};
 
 /// How far two clocks may be apart: a new certificate is five minutes old when it is made, and tokens end by the minute.
 const SKEW_MAX: Duration = Duration::seconds(60);
+/// How many hosts in trouble are named.
+const HOSTS_NAMED_MAX: u8 = 3;
 /// A certificate that ends sooner was not renewed when it should have been.
 const RENEWAL: Duration = Duration::hours(1);
 
@@ -345,16 +349,27 @@ async fn fleet(api: &Api, checks: &mut Checks) {
                     checks.watch("fleet", detail, "it is not known while what is told above is in trouble");
                 }
                 RevisionState::Degraded | RevisionState::Failed | RevisionState::Unknown => {
-                    checks.unwell(
-                        "fleet",
-                        detail,
-                        "holdfast get hosts (trouble first), then holdfast describe host NAMESPACE/NAME",
-                    );
+                    let worst = worst(api).await;
+                    let named = worst.as_ref().map_or(String::new(), |(named, _)| format!("; {named}"));
+                    let name = worst.map_or("NAMESPACE/NAME".to_owned(), |(_, first)| first);
+                    let remedy =
+                        format!("holdfast explain host {name} says what is missing; holdfast get hosts has the others");
+                    checks.unwell("fleet", format!("{detail}{named}"), remedy);
                 }
             }
         }
         Err(error) => checks.error("fleet", &error, "look at the gateway's log"),
     }
+}
+
+/// The first hosts in trouble, as words, and the name of the very first. Without an answer there are none: the fleet is told by its counts.
+async fn worst(api: &Api) -> Option<(String, String)> {
+    let page: Page<HostView> = api.get(&format!("/v1/hosts?limit={HOSTS_NAMED_MAX}")).await.ok()?;
+    let is_in_trouble = |host: &&HostView| matches!(host.state, State::Failed | State::Unknown | State::Degraded);
+    let hosts: Vec<&HostView> = page.items.iter().filter(is_in_trouble).collect();
+    let first = hosts.first().map(|host| format!("{}/{}", host.namespace, host.name))?;
+    let named = hosts.iter().map(|host| format!("{}/{} is {}", host.namespace, host.name, host.state));
+    Some((named.collect::<Vec<_>>().join(", "), first))
 }
 
 #[cfg(test)]

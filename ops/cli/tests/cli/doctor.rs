@@ -271,7 +271,7 @@ async fn an_audit_log_that_is_away_or_behind_a_fleet_that_failed_and_an_older_da
     let mut plane = mk_healthy().await;
     plane.says("db-1", OutcomeKind::Failed).await;
     plane.number_events().await;
-    soon_only(&plane, "fleet", "holdfast get hosts").await;
+    soon_only(&plane, "fleet", "holdfast explain host default/db-1").await;
     let audited = Arc::default();
     let silent = mk_plane(Some(serve_with(String::new(), false, Arc::clone(&audited)).await), audited).await;
     soon_only(&silent, "audit log", "not being read").await;
