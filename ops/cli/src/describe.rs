@@ -256,7 +256,7 @@ mod tests {
         let host: HostView = serde_json::from_value(json!({
             "id": "ho_00000000-0000-0000-0000-000000000001", "namespace": "booking", "name": "db-1", "labels": {}, "addresses": [],
             "ports": [], "mode": "enforced", "state": "progressing", "sync": "PENDING", "enrolled_at": "2026-01-01T00:00:00Z",
-            "last_seen_at": null, "session": null, "components": [],
+            "last_seen_at": null, "presence": "never", "session": null, "components": [],
         }))
         .unwrap();
         let told = |bytes: u64| {

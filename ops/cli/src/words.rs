@@ -1,6 +1,7 @@
 //! Counts, ages and lists as people say them.
 
 use holdfast_api::status::HostView;
+use holdfast_model::silence::Presence;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
@@ -32,11 +33,12 @@ pub(crate) fn since(text: &str, now: OffsetDateTime) -> String {
 /// When a host was last heard: by the gateway's count where there is one, which needs no clock to agree.
 pub(crate) fn last_seen(host: &HostView, now: OffsetDateTime) -> String {
     let heard = host.session.as_ref().and_then(|session| session.heard_ms_ago);
-    match (heard, &host.last_seen_at) {
+    let seen = match (heard, &host.last_seen_at) {
         (Some(ms), _) => ago(ms / 1_000),
         (None, Some(at)) => since(at, now),
         (None, None) => "never".to_owned(),
-    }
+    };
+    if host.presence == Presence::Lost { format!("{seen}, lost") } else { seen }
 }
 
 /// A time of day and date without its fraction, as `2026-01-02 03:04:05`.

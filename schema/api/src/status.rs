@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use holdfast_model::desired::Component;
 use holdfast_model::policy::Mode;
+use holdfast_model::silence::Presence;
 use holdfast_model::status::{Counts, State};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -330,6 +331,10 @@ pub struct HostView {
     pub enrolled_at: String,
     /// When it was last heard, in RFC 3339 and UTC.
     pub last_seen_at: Option<String>,
+    /// What its silence makes of it: `present`, `silent` after 45 s, `lost` after 10 minutes unless most of the fleet is silent, or `never` heard. A
+    /// time in which the control plane itself was away is no silence.
+    #[schema(value_type = String, example = "present")]
+    pub presence: Presence,
     /// When a whole state of any component was last sent to it, whatever for, in RFC 3339 and UTC; null if none ever was.
     #[serde(default)]
     pub last_snapshot_sent_at: Option<String>,

@@ -24,5 +24,6 @@ pub mod operation;
 pub mod policy;
 pub mod rollout;
 pub mod secret;
+pub mod silence;
 pub mod statement;
 pub mod status;

@@ -52,6 +52,14 @@ macro_rules! absence {
 }
 pub(crate) use absence;
 
+/// Since when the silence of a host may count: the end of the last absence, or now while one lasts. Null before the first beat.
+macro_rules! silence_since {
+    () => {
+        "(SELECT CASE WHEN clock_timestamp() - beat_at > interval '12 s' THEN clock_timestamp() ELSE away_until END FROM pulse)"
+    };
+}
+pub(crate) use silence_since;
+
 #[cfg(test)]
 mod tests {
     use super::*;

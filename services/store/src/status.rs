@@ -15,6 +15,7 @@ use holdfast_model::ids::{GatewayId, HostId};
 use holdfast_model::label::Labels;
 use holdfast_model::name::Name;
 use holdfast_model::numbers::{Revision, SessionEpoch, UpdateSeq};
+use holdfast_model::silence::{LOST_AFTER_MS, Others, Presence, SILENT_AFTER_MS};
 use holdfast_model::statement::{Outcome, OutcomeKind};
 use holdfast_model::status::{Evidence, Link, Said, Verdict, derive};
 use ipnet::IpNet;
@@ -27,9 +28,9 @@ use crate::drift::{self, KeptDrift};
 use crate::error::Error;
 use crate::intent::latest_revision;
 use crate::pool::{Mode, Store};
-use crate::pulse::absence;
+use crate::pulse::{absence, silence_since};
 use crate::render::rendered;
-use crate::value::{component, from_json, number, signature, stamp, text, verifying_key};
+use crate::value::{big, component, from_json, number, signature, stamp, text, verifying_key};
 
 /// The fleet as it is stored.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -63,6 +64,8 @@ pub struct HostStatus {
     pub session: Option<SessionStatus>,
     /// When it was last heard, in any session.
     pub last_seen_at: Option<OffsetDateTime>,
+    /// What its silence makes of it; a time in which the database was away is no silence.
+    pub presence: Presence,
     /// Every component.
     pub components: Vec<ComponentStatus>,
     /// What it told of its kernel, by kind.
@@ -195,6 +198,7 @@ struct HostRow {
     is_open: bool,
     heard_at: Option<OffsetDateTime>,
     heard_ms_ago: Option<i64>,
+    silent_ms: Option<i64>,
 }
 
 #[derive(sqlx::FromRow)]
@@ -233,7 +237,10 @@ async fn load(tx: &mut PgConnection, hosts: Option<Vec<Uuid>>) -> Result<FleetSt
                 s.opened_at IS NOT NULL AND s.closed_at IS NULL AND p.session_epoch = s.session_epoch \
                     AND coalesce(l.expires_at > clock_timestamp() OR l.expires_at > a.began, false) AS is_open, \
                 (extract(epoch FROM clock_timestamp() - p.heard_at \
-                    - greatest(a.ended - greatest(a.began, p.heard_at), interval '0')) * 1000)::bigint AS heard_ms_ago \
+                    - greatest(a.ended - greatest(a.began, p.heard_at), interval '0')) * 1000)::bigint AS heard_ms_ago, \
+                (extract(epoch FROM clock_timestamp() - greatest(p.heard_at, ",
+        silence_since!(),
+        ")) * 1000)::bigint AS silent_ms \
          FROM hosts h JOIN host_facts f ON f.host_id = h.host_id AND f.to_revision IS NULL \
          JOIN sessions s ON s.host_id = h.host_id \
          LEFT JOIN presence p ON p.host_id = h.host_id \
@@ -245,9 +252,10 @@ async fn load(tx: &mut PgConnection, hosts: Option<Vec<Uuid>>) -> Result<FleetSt
     .bind(&hosts)
     .fetch_all(&mut *tx)
     .await?;
+    let others = others(tx, &rows).await?;
     let mut statuses = BTreeMap::new();
     for row in rows {
-        let status = row.status()?;
+        let status = row.status(others)?;
         statuses.insert(status.host, status);
     }
     let rows: Vec<ComponentRow> = sqlx::query_as(concat!(
@@ -281,8 +289,32 @@ async fn load(tx: &mut PgConnection, hosts: Option<Vec<Uuid>>) -> Result<FleetSt
     Ok(FleetStatus { revision, rendered_revision, hosts: statuses.into_values().collect() })
 }
 
+/// Whether most of the fleet is silent, which is asked only if it makes a difference for one of these.
+async fn others(tx: &mut PgConnection, rows: &[HostRow]) -> Result<Others, Error> {
+    if !rows.iter().any(|row| row.silent_ms().is_some_and(|ms| ms >= LOST_AFTER_MS)) {
+        return Ok(Others::default());
+    }
+    let silent_after = big(SILENT_AFTER_MS)?;
+    let (heard, silent): (i64, i64) = sqlx::query_as(concat!(
+        "SELECT count(*), count(*) FILTER (WHERE clock_timestamp() - greatest(p.heard_at, ",
+        silence_since!(),
+        ") >= $1 * interval '1 ms') \
+         FROM presence p JOIN hosts h USING (host_id) WHERE h.decommissioned_at IS NULL AND p.heard_at IS NOT NULL",
+    ))
+    .bind(silent_after)
+    .fetch_one(tx)
+    .await?;
+    Ok(Others { heard: number("presence", heard)?, silent: number("presence", silent)? })
+}
+
 impl HostRow {
-    fn status(self) -> Result<HostStatus, Error> {
+    fn silent_ms(&self) -> Option<u64> {
+        // As for `heard_ms_ago`; who was never heard is not silent since the database was away.
+        self.heard_at.and(self.silent_ms).map(|ms| u64::try_from(ms).unwrap_or(0))
+    }
+
+    fn status(self, others: Others) -> Result<HostStatus, Error> {
+        let presence = Presence::of(self.silent_ms(), others);
         let session = match (self.gateway_id, self.opened_at) {
             (Some(gateway), Some(opened_at)) => Some(SessionStatus {
                 session_epoch: SessionEpoch::from_raw(number("sessions.session_epoch", self.session_epoch)?),
@@ -305,6 +337,7 @@ impl HostRow {
             enrolled_at: self.enrolled_at,
             session,
             last_seen_at: self.heard_at,
+            presence,
             components: Vec::new(),
             drifts: Vec::new(),
         })

@@ -19,5 +19,6 @@ mod polls;
 mod processes;
 mod regress;
 mod renderer;
+mod silence;
 mod two_renderers;
 mod versions;

@@ -162,6 +162,7 @@ fn host_view(host: &JudgedHost, snapshot: &Snapshot) -> HostView {
         sync: sync_of(host),
         enrolled_at: rfc3339(status.enrolled_at),
         last_seen_at: status.last_seen_at.map(rfc3339),
+        presence: status.presence,
         last_snapshot_sent_at: last_snapshot_sent_at(status).map(rfc3339),
         last_acked_at: newest(status, |component| component.last_acked_at).map(rfc3339),
         last_apply_failed_at: newest(status, |component| component.last_apply_failed_at).map(rfc3339),

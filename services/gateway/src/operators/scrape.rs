@@ -12,6 +12,7 @@ use holdfast_api::plane::{CheckState, PlaneCheck};
 use holdfast_api::status::{RevisionState, StatusView};
 use holdfast_model::desired::Component;
 use holdfast_model::policy::Mode;
+use holdfast_model::silence::Presence;
 use holdfast_model::status::State;
 use holdfast_runtime::metrics::{Metrics, Reading};
 use tokio::time::{Instant, timeout};
@@ -88,6 +89,10 @@ fn fleet_values(judged: &JudgedFleet, modes: &BTreeMap<Mode, u64>) -> Values {
     let mut values = status_values(&status);
     for (mode, count) in modes {
         values.insert(("holdfast_fleet_hosts_by_mode", vec![("mode", mode.to_string())]), number(*count));
+    }
+    for presence in Presence::ALL {
+        let count = judged.hosts.iter().filter(|host| host.status.presence == presence).count() as u64;
+        values.insert(("holdfast_fleet_hosts_by_presence", vec![("presence", presence.to_string())]), number(count));
     }
     for component in Component::ALL {
         for state in State::ALL {

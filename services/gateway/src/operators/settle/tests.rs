@@ -224,6 +224,7 @@ fn mk_host(n: u128, latest: u64, state: State, said_s_ago: i64) -> JudgedHost {
             enrolled_at: NOW,
             session: Some(session),
             last_seen_at: None,
+            presence: holdfast_model::silence::Presence::Present,
             components: vec![component],
             drifts: Vec::new(),
         },
