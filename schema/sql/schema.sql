@@ -300,6 +300,9 @@ CREATE TABLE public.render_progress (
     revision bigint NOT NULL,
     lease_term bigint NOT NULL,
     rendered_at timestamp with time zone NOT NULL,
+    let_go_rollout_id uuid,
+    let_go_stage integer,
+    let_go_revision bigint,
     CONSTRAINT render_progress_only_row_check CHECK (only_row)
 );
 CREATE TABLE public.requests (
@@ -332,6 +335,37 @@ CREATE TABLE public.revisions (
     actor text NOT NULL,
     operation_id uuid,
     CONSTRAINT revisions_revision_check CHECK ((revision > 0))
+);
+CREATE TABLE public.rollout_hosts (
+    rollout_id uuid NOT NULL,
+    host_id uuid NOT NULL,
+    stage integer NOT NULL,
+    CONSTRAINT rollout_hosts_stage_check CHECK ((stage > 0))
+);
+CREATE TABLE public.rollouts (
+    rollout_id uuid NOT NULL,
+    operation_id uuid NOT NULL,
+    revision bigint NOT NULL,
+    held_revision bigint NOT NULL,
+    stages jsonb NOT NULL,
+    stage integer NOT NULL,
+    state text NOT NULL,
+    detail text NOT NULL,
+    max_failed bigint NOT NULL,
+    max_unknown bigint NOT NULL,
+    stage_timeout_s bigint NOT NULL,
+    actor text NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    stage_began_at timestamp with time zone NOT NULL,
+    finished_at timestamp with time zone,
+    abort_revision bigint,
+    version bigint NOT NULL,
+    CONSTRAINT rollouts_check CHECK ((held_revision < revision)),
+    CONSTRAINT rollouts_check1 CHECK (((state = ANY (ARRAY['finished'::text, 'aborted'::text])) = (finished_at IS NOT NULL))),
+    CONSTRAINT rollouts_stage_check CHECK ((stage > 0)),
+    CONSTRAINT rollouts_stage_timeout_s_check CHECK ((stage_timeout_s > 0)),
+    CONSTRAINT rollouts_state_check CHECK ((state = ANY (ARRAY['progressing'::text, 'paused'::text, 'halted'::text, 'finished'::text, 'aborted'::text]))),
+    CONSTRAINT rollouts_version_check CHECK ((version > 0))
 );
 CREATE TABLE public.sessions (
     host_id uuid NOT NULL,
@@ -413,6 +447,10 @@ ALTER TABLE ONLY public.requests
     ADD CONSTRAINT requests_pkey PRIMARY KEY (request_id);
 ALTER TABLE ONLY public.revisions
     ADD CONSTRAINT revisions_pkey PRIMARY KEY (revision);
+ALTER TABLE ONLY public.rollout_hosts
+    ADD CONSTRAINT rollout_hosts_pkey PRIMARY KEY (rollout_id, host_id);
+ALTER TABLE ONLY public.rollouts
+    ADD CONSTRAINT rollouts_pkey PRIMARY KEY (rollout_id);
 ALTER TABLE ONLY public.sessions
     ADD CONSTRAINT sessions_pkey PRIMARY KEY (host_id);
 CREATE INDEX certificates_host ON public.certificates USING btree (host_id, issued_at);
@@ -433,6 +471,8 @@ CREATE INDEX operations_revision ON public.operations USING btree (revision);
 CREATE INDEX operations_unrendered ON public.operations USING btree (revision) WHERE (rendered_at IS NULL);
 CREATE INDEX requests_of_key ON public.requests USING btree (outcome_key) WHERE (kind = 'enrolment'::text);
 CREATE INDEX requests_waiting ON public.requests USING btree (created_at, request_id) WHERE (state = 'waiting'::text);
+CREATE INDEX rollouts_by_age ON public.rollouts USING btree (created_at, rollout_id);
+CREATE UNIQUE INDEX rollouts_open ON public.rollouts USING btree ((true)) WHERE (state = ANY (ARRAY['progressing'::text, 'paused'::text, 'halted'::text]));
 CREATE TRIGGER event_order_only_added BEFORE DELETE OR UPDATE OR TRUNCATE ON public.event_order FOR EACH STATEMENT EXECUTE FUNCTION public.refuse_change();
 CREATE TRIGGER events_only_added BEFORE DELETE OR UPDATE OR TRUNCATE ON public.events FOR EACH STATEMENT EXECUTE FUNCTION public.refuse_change();
 ALTER TABLE public.events ENABLE ROW LEVEL SECURITY;
@@ -442,6 +482,7 @@ CREATE POLICY events_of_agents_door_drift ON public.events FOR INSERT TO holdfas
 CREATE POLICY events_of_operators_door ON public.events FOR INSERT TO holdfast_gateway_operators WITH CHECK ((kind = ANY (ARRAY['authority.epoch.raised'::text, 'intent.object.deleted'::text, 'intent.object.put'::text, 'operation.accepted'::text, 'operation.finished'::text, 'token.api.created'::text, 'token.api.revoked'::text, 'token.enrol.created'::text, 'token.enrol.revoked'::text])));
 CREATE POLICY events_of_operators_door_decommission ON public.events FOR INSERT TO holdfast_gateway_operators WITH CHECK ((kind = ANY (ARRAY['host.decommissioned'::text, 'session.closed'::text])));
 CREATE POLICY events_of_operators_door_in_a_new_life ON public.events FOR INSERT TO holdfast_gateway_operators WITH CHECK ((kind = 'authority.rollback.confirmed'::text));
+CREATE POLICY events_of_operators_door_rollout ON public.events FOR INSERT TO holdfast_gateway_operators WITH CHECK ((kind = ANY (ARRAY['rollout.aborted'::text, 'rollout.finished'::text, 'rollout.halted'::text, 'rollout.paused'::text, 'rollout.resumed'::text, 'rollout.stage_opened'::text, 'rollout.staged'::text, 'rollout.started'::text])));
 CREATE POLICY events_of_renderer ON public.events FOR INSERT TO holdfast_renderer WITH CHECK ((kind = ANY (ARRAY['certificate.issued'::text, 'enrolment.refused'::text, 'host.addresses.changed'::text, 'host.enrolled'::text, 'lease.acquired'::text, 'operation.finished'::text, 'render.committed'::text, 'render.desired'::text])));
 CREATE POLICY events_of_renderer_in_a_new_life ON public.events FOR INSERT TO holdfast_renderer WITH CHECK ((kind = 'render.signed_again'::text));
 CREATE POLICY events_read ON public.events FOR SELECT TO holdfast_renderer, holdfast_gateway_operators, holdfast_reader USING (true);
@@ -607,6 +648,19 @@ GRANT UPDATE(certificate_chain) ON TABLE public.requests TO holdfast_renderer;
 GRANT SELECT,INSERT ON TABLE public.revisions TO holdfast_renderer;
 GRANT SELECT,INSERT ON TABLE public.revisions TO holdfast_gateway_operators;
 GRANT SELECT ON TABLE public.revisions TO holdfast_reader;
+GRANT SELECT ON TABLE public.rollout_hosts TO holdfast_renderer;
+GRANT SELECT,INSERT ON TABLE public.rollout_hosts TO holdfast_gateway_operators;
+GRANT SELECT ON TABLE public.rollout_hosts TO holdfast_reader;
+GRANT SELECT ON TABLE public.rollouts TO holdfast_renderer;
+GRANT SELECT,INSERT ON TABLE public.rollouts TO holdfast_gateway_operators;
+GRANT SELECT ON TABLE public.rollouts TO holdfast_reader;
+GRANT UPDATE(stage) ON TABLE public.rollouts TO holdfast_gateway_operators;
+GRANT UPDATE(state) ON TABLE public.rollouts TO holdfast_gateway_operators;
+GRANT UPDATE(detail) ON TABLE public.rollouts TO holdfast_gateway_operators;
+GRANT UPDATE(stage_began_at) ON TABLE public.rollouts TO holdfast_gateway_operators;
+GRANT UPDATE(finished_at) ON TABLE public.rollouts TO holdfast_gateway_operators;
+GRANT UPDATE(abort_revision) ON TABLE public.rollouts TO holdfast_gateway_operators;
+GRANT UPDATE(version) ON TABLE public.rollouts TO holdfast_gateway_operators;
 GRANT SELECT,INSERT ON TABLE public.sessions TO holdfast_renderer;
 GRANT SELECT,UPDATE ON TABLE public.sessions TO holdfast_gateway_agents;
 GRANT SELECT,DELETE ON TABLE public.sessions TO holdfast_gateway_operators;

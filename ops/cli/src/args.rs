@@ -1,6 +1,7 @@
 //! The command line, and what its help teaches.
 
 pub(crate) mod past;
+mod rollout;
 mod tokens;
 
 use std::path::PathBuf;
@@ -12,6 +13,7 @@ use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, V
 
 use holdfast_api::brake::Acknowledgement;
 
+pub(crate) use self::rollout::{Rollout, Stages};
 pub(crate) use self::tokens::{ApiToken, EnrolToken};
 use crate::help;
 use crate::output::Format;
@@ -153,6 +155,8 @@ pub(crate) enum Command {
         /// That it is meant to take as much away as it does: the digest that the refusal or the plan named, and why.
         #[arg(long, value_parser = acknowledgement, value_name = "DIGEST[|WHY]")]
         acknowledge: Option<Acknowledgement>,
+        #[command(flatten)]
+        stages: Stages,
         /// Wait until every host that it is for has it: for this long, else for as long as --timeout says.
         #[arg(long, value_parser = duration, num_args = 0..=1, require_equals = true, value_name = "DURATION")]
         wait: Option<Option<Duration>>,
@@ -171,6 +175,8 @@ pub(crate) enum Command {
         /// That it is meant to take as much away as it does: the digest that the refusal or the plan named, and why.
         #[arg(long, value_parser = acknowledgement, value_name = "DIGEST[|WHY]")]
         acknowledge: Option<Acknowledgement>,
+        #[command(flatten)]
+        stages: Stages,
         /// Wait until every host that it is for has it: for this long, else for as long as --timeout says.
         #[arg(long, value_parser = duration, num_args = 0..=1, require_equals = true, value_name = "DURATION")]
         wait: Option<Option<Duration>>,
@@ -283,6 +289,12 @@ pub(crate) enum Command {
         /// How long to wait.
         #[arg(long, value_parser = duration, default_value = "60s", value_name = "DURATION")]
         timeout: Duration,
+    },
+    /// Changes that go through the fleet in stages: how far they are, and holding, ending or taking back one.
+    #[command(before_help = help::ROLLOUT)]
+    Rollout {
+        #[command(subcommand)]
+        command: Rollout,
     },
     /// Which life of the database this is, and what hosts hold that it never rendered: after a restore or a promotion.
     #[command(before_help = help::AUTHORITY)]

@@ -34,6 +34,11 @@ pub(crate) fn host_text(host: &HostView, policy: &HostPolicyView, wide: bool, no
         );
     }
     lines.extend(host.components.iter().filter_map(held_back));
+    lines.extend(
+        host.held
+            .as_ref()
+            .map(|held| format!("Held:         at revision {} by {} ({})", held.revision, held.rollout, held.state)),
+    );
     lines.extend(host.drift.as_ref().map(|drift| drift_line(drift, now)));
     lines.extend(direction(policy, Direction::Ingress, policy.ingress_isolated, wide));
     lines.extend(direction(policy, Direction::Egress, policy.egress_isolated, wide));

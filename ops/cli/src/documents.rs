@@ -33,6 +33,7 @@ pub(crate) fn request(documents: &Documents) -> Result<ApplyRequest, Error> {
         expected_revision: documents.expected_revision,
         expected_plan: None,
         acknowledge: None,
+        rollout: None,
     })
 }
 

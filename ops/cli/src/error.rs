@@ -145,7 +145,7 @@ pub(crate) enum Error {
         source: Box<Self>,
     },
     /// Ctrl-C while something was waited for.
-    #[error("interrupted; the fleet goes on all the same, to wait again: holdfast wait{again}")]
+    #[error("interrupted; the fleet goes on all the same, to wait again: holdfast {again}")]
     Interrupted {
         /// What to wait for again, as arguments.
         again: String,
@@ -468,6 +468,8 @@ fn of_problem(problem: &Problem) -> Option<&'static str> {
         | ProblemType::SecretNotKept
         | ProblemType::StaleObject
         | ProblemType::StalePlan
+        | ProblemType::RolloutOpen
+        | ProblemType::RolloutState
         | ProblemType::StaleRevision
         | ProblemType::UnexpectedCount => None,
     }
@@ -540,6 +542,8 @@ fn end_of(problem: &Problem) -> End {
         Some(ProblemType::NotFound) => End::NotFound,
         Some(
             ProblemType::AgentOffline
+            | ProblemType::RolloutOpen
+            | ProblemType::RolloutState
             | ProblemType::AlreadyRevoked
             | ProblemType::BlastRadius
             | ProblemType::IdempotencyKeyReused

@@ -61,6 +61,8 @@ Examples:
   # what else is in these namespaces goes:
   holdfast apply -f policies/ --prune --wait=5m
   cat policy.yaml | holdfast apply -f -
+  # some hosts first, and halt if they fail:
+  holdfast apply -f policies/ --rollout --stage canary=true --stage 10%
 ";
 
 pub(crate) const DELETE: &str = "\
@@ -271,6 +273,44 @@ Examples:
 pub(crate) const OPERATION_ENDS: &str = "\
 Exit codes: 0 shown, or ended as applied, 1 ended otherwise, 3 not found, 4 superseded, 5 not allowed, 6 not ended by \
 the deadline, 64 wrong usage.";
+
+pub(crate) const ROLLOUT: &str = "\
+A change that is applied with `--rollout` goes through the fleet in stages. The hosts of a stage get it when every host \
+of those before is proven to have it; the others are held at the revision before, whatever else is applied meanwhile. It \
+halts by itself when hosts fail or are not heard, and then nobody else gets it. There is one at a time.
+
+Examples:
+  holdfast apply -f policies/ --rollout --stage canary=true --stage 10%
+  holdfast rollout list
+  holdfast rollout watch ro_01890a5d-ac96-774b-bcce-b302099a8057
+  holdfast rollout abort ro_01890a5d-ac96-774b-bcce-b302099a8057
+";
+
+pub(crate) const ROLLOUT_LIST: &str = "Examples:\n  holdfast rollout list\n";
+pub(crate) const ROLLOUT_GET: &str = "Examples:\n  holdfast rollout get ro_01890a5d-ac96-774b-bcce-b302099a8057\n";
+pub(crate) const ROLLOUT_WATCH: &str = "\
+Examples:
+  holdfast rollout watch ro_01890a5d-ac96-774b-bcce-b302099a8057 --timeout 2h
+";
+pub(crate) const ROLLOUT_PAUSE: &str = "Examples:\n  holdfast rollout pause ro_01890a5d-ac96-774b-bcce-b302099a8057\n";
+pub(crate) const ROLLOUT_RESUME: &str = "\
+What is seen of its hosts counts anew, and the stage has its whole time: one that halted for what is not mended halts \
+again.
+
+Examples:
+  holdfast rollout resume ro_01890a5d-ac96-774b-bcce-b302099a8057
+";
+pub(crate) const ROLLOUT_ABORT: &str = "\
+What it changed is as it was before, as a new revision: hosts that had it get new versions, the others never see it. An \
+object that a later change changed again stays, and is named.
+
+Examples:
+  holdfast rollout abort ro_01890a5d-ac96-774b-bcce-b302099a8057
+";
+
+pub(crate) const ROLLOUT_ENDS: &str = "\
+Exit codes: 0 finished, 1 halted or aborted, 3 not found, 5 not allowed, 6 neither by the deadline, 64 wrong usage, 130 \
+Ctrl-C.";
 
 pub(crate) const REBUILD: &str = "\
 Every table is folded anew from the events and compared column by column: a difference is a defect, or somebody wrote \

@@ -18,5 +18,6 @@ pub mod plane;
 pub mod policy;
 pub mod problem;
 pub mod rebuild;
+pub mod rollout;
 pub mod status;
 pub mod token;

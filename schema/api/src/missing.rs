@@ -34,6 +34,7 @@ fn text(missing: Missing) -> String {
         Missing::OwnPolicyGone => "a policy of the host's own is in force instead",
         Missing::Latest => "its agent has not said that the latest version is in force",
         Missing::SameContent => "it holds the latest version with other content",
+        Missing::Held => "a rollout holds it at an earlier revision, of which it has what it is to have",
         Missing::Condition(kind, Holds::False) => return format!("{kind} is false at the latest version"),
         Missing::Condition(kind, Holds::Unknown | Holds::True) => {
             return format!("{kind} was not seen at the latest version");
@@ -71,6 +72,7 @@ const fn satisfied_by(missing: Missing) -> &'static str {
         Missing::Condition(_, Holds::Unknown | Holds::True) => {
             "an outcome that has seen it: `holdfast host resend-snapshot` has it looked at again"
         }
+        Missing::Held => "its stage opens: `holdfast rollout list` says how far the rollout is",
         Missing::Degrading(_) => "the condition turns true: its reason is in `holdfast describe host`",
     }
 }
@@ -97,6 +99,7 @@ mod tests {
             Missing::OwnPolicyGone,
             Missing::Latest,
             Missing::SameContent,
+            Missing::Held,
             Missing::Condition(kind, Holds::False),
             Missing::Condition(kind, Holds::Unknown),
             Missing::Degrading(kind),

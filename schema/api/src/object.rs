@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::brake::Acknowledgement;
+use crate::rollout::RolloutRequest;
 
 /// The most bytes of the body of an apply or a plan: two files of the largest size that the documents' reader takes, as JSON text.
 pub const APPLY_BODY_BYTES_MAX: usize = 64 * 1024 * 1024;
@@ -42,6 +43,9 @@ pub struct ApplyRequest {
     /// That it is meant to take as much away as it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub acknowledge: Option<Acknowledgement>,
+    /// How it goes through the fleet, if not at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rollout: Option<RolloutRequest>,
 }
 
 /// Objects to be taken out of force, all of them or none.
@@ -56,6 +60,9 @@ pub struct DeleteRequest {
     /// That it is meant to take as much away as it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub acknowledge: Option<Acknowledgement>,
+    /// How it goes through the fleet, if not at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rollout: Option<RolloutRequest>,
 }
 
 /// What becomes of one object.
@@ -101,6 +108,9 @@ pub struct ApplyResponse {
     pub revision: u64,
     /// The operation; absent if nothing was to be changed.
     pub operation: Option<String>,
+    /// The rollout that it goes through, if it goes through one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rollout: Option<String>,
     /// Whether everything was as asked for already.
     pub unchanged: bool,
     /// Every object that was named or pruned.

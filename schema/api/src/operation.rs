@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::rollout::HeldView;
 use crate::status::StampView;
 
 /// One operation.
@@ -34,6 +35,9 @@ pub struct OperationView {
     /// What became of it on its hosts, of those that the token may see; absent in a list, and before it is rendered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hosts: Option<OperationHosts>,
+    /// What a rollout holds back while this is not rendered for every host; absent in a list.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<HeldView>,
 }
 
 /// On how many hosts an operation came to what. The first six outcomes add up to `total`.

@@ -90,6 +90,10 @@ problem_types! {
     OutcomeUnknown, "outcome-unknown", 503, "It is not known whether the change was made";
     /// The body of the request came too slowly.
     RequestTimeout, "request-timeout", 408, "The request came too slowly";
+    /// Another change goes through the fleet in stages.
+    RolloutOpen, "rollout-open", 409, "Another rollout is open";
+    /// The rollout is in a state from which it does not go there.
+    RolloutState, "rollout-state", 409, "The rollout does not go there from where it is";
     /// This request made a token before, and its secret is not kept.
     SecretNotKept, "secret-not-kept", 409, "The token was made before, and its secret is not kept";
     /// The object is not the one that was read; nothing was changed.

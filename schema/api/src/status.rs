@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::authority::HeldBackView;
+use crate::rollout::HeldView;
 
 /// How far a revision is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize, ToSchema)]
@@ -127,6 +128,9 @@ pub struct StatusView {
     pub latest_revision: u64,
     /// Up to which revision every host has what it is to have.
     pub rendered_revision: u64,
+    /// What a rollout holds back, of the hosts that the token may see, while this revision is later than what they are held at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<HeldView>,
     /// How the wait ended, if one was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait: Option<WaitEnd>,
@@ -351,6 +355,9 @@ pub struct HostView {
     /// What its agent found in its kernel; absent if that was always what it should be.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drift: Option<DriftView>,
+    /// What holds it at an earlier revision than the last, if a rollout does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<HeldView>,
 }
 
 /// A host is to be taken out.

@@ -82,6 +82,20 @@ codes! {
         Mode "mode",
         /// Put in force again what was in force at an earlier revision.
         Restore "restore",
+        /// Put back what a rollout changed.
+        Abort "abort",
+    }
+
+    /// Why a rollout opens no further stage.
+    HaltReason, "reason of a halt" {
+        /// More hosts failed than may.
+        Failed "failed",
+        /// More hosts are unknown than may be.
+        Unknown "unknown",
+        /// Its stage takes too long.
+        Late "late",
+        /// No host of its stage is left.
+        Nobody "nobody",
     }
 
     /// How far an operation is; all but the first are terminal.

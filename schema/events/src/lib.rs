@@ -23,16 +23,19 @@ mod text;
 
 pub use actor::{Actor, ActorError};
 pub use cloud_event::{CloudEvent, CloudEventError, DATA_CONTENT_TYPE, EVENT_CONTENT_TYPE, SPEC_VERSION, TYPE_PREFIX};
-pub use codes::{CloseReason, CodeError, EnrolmentRefusal, Fault, NamespaceScope, OperationState, OperationVerb, Role};
+pub use codes::{
+    CloseReason, CodeError, EnrolmentRefusal, Fault, HaltReason, NamespaceScope, OperationState, OperationVerb, Role,
+};
 pub use directive::{Directive, DirectiveError, DirectiveKind};
 pub use event::{
     ApiTokenCreated, ApiTokenRevoked, AuthorityCreated, AuthorityEpochRaised, AuthorityRollbackConfirmed,
     CONFIRMED_HOSTS_MAX, CertificateIssued, CertificateRequested, ClaimedState, DesiredState, DriftContended,
     DriftFound, DriftRepaired, DriftSettled, EnrolTokenCreated, EnrolTokenRevoked, EnrolmentRefused,
-    EnrolmentRequested, Event, EventError, HostAddressesChanged, HostDecommissioned, HostEnrolled, Kind, LeaseAcquired,
-    ObjectDeleted, ObjectPut, OperationAccepted, OperationFinished, OutcomeRecorded, ProtocolFault,
-    RENDERED_STATES_MAX, RenderCommitted, RenderDesired, RenderSignedAgain, SessionClosed, SessionContested,
-    SessionOpened, SnapshotSent,
+    EnrolmentRequested, Event, EventError, HALTED_HOSTS_MAX, HostAddressesChanged, HostDecommissioned, HostEnrolled,
+    Kind, LeaseAcquired, ObjectDeleted, ObjectPut, OperationAccepted, OperationFinished, OutcomeRecorded,
+    ProtocolFault, RENDERED_STATES_MAX, RenderCommitted, RenderDesired, RenderSignedAgain, RenderedLetGo,
+    RolloutAborted, RolloutFinished, RolloutHalted, RolloutPaused, RolloutResumed, RolloutStage, RolloutStageOpened,
+    RolloutStaged, RolloutStarted, STAGED_HOSTS_MAX, SessionClosed, SessionContested, SessionOpened, SnapshotSent,
 };
 pub use hint::{HOST_HINT_ENTRIES_MAX, Hint, HintError, HostHint};
 pub use hint_numbers::HintNumbers;

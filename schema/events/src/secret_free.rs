@@ -7,10 +7,13 @@ use holdfast_model::condition::{Condition, Reason};
 use holdfast_model::desired::{Component, Stamp};
 use holdfast_model::digest::Digest;
 use holdfast_model::drift::DriftCounts;
-use holdfast_model::ids::{ApiTokenId, AuthorityId, EnrolTokenId, EventId, GatewayId, HostId, ObjectId, OperationId};
+use holdfast_model::ids::{
+    ApiTokenId, AuthorityId, EnrolTokenId, EventId, GatewayId, HostId, ObjectId, OperationId, RolloutId,
+};
 use holdfast_model::intent::{DeclaredPort, Kind, Spec};
 use holdfast_model::name::Name;
 use holdfast_model::numbers::{AuthorityEpoch, EventSeq, LeaseTerm, Revision, SessionEpoch, UpdateSeq, Version};
+use holdfast_model::rollout::stage::StageSpec;
 use ipnet::IpNet;
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -59,7 +62,9 @@ pub(crate) use secret_free;
 
 secret_free!(
     bool, u8, u16, u32, u64, i64, Uuid, OffsetDateTime, IpAddr, IpNet, Name, Digest, Stamp, Component, Condition, DriftCounts, Reason,
-    Kind, Spec, DeclaredPort, ApiTokenId, AuthorityId, EnrolTokenId, EventId, GatewayId, HostId, ObjectId, OperationId,
+    Kind, Spec, DeclaredPort, ApiTokenId, AuthorityId, EnrolTokenId, EventId, GatewayId, HostId, ObjectId, OperationId, RolloutId,
+    // Shares and selectors, which are made of keys and values as below.
+    StageSpec,
     AuthorityEpoch, EventSeq, LeaseTerm, Revision, SessionEpoch, UpdateSeq, Version,
     // Labels: keys and values of at most 63 characters of a closed alphabet, which operators author for everybody to see.
     BTreeMap<String, String>,

@@ -94,6 +94,8 @@ pub struct Evidence<'a> {
     pub link: Link,
     /// What the host last said, in whichever session.
     pub said: Option<Said<'a>>,
+    /// Whether a rollout holds it at an earlier revision than the last: what it has is then no proof of the last.
+    pub is_held: bool,
 }
 
 /// The first fact that a proof of convergence lacks, in the order in which facts come about.
@@ -128,6 +130,8 @@ pub enum Missing {
         /// Whether it is false, or was not seen.
         Holds,
     ),
+    /// A rollout holds it at an earlier revision: it has what it is to have there.
+    Held,
     /// A condition that does not block is false.
     Degrading(
         /// Which.
@@ -152,6 +156,7 @@ impl Missing {
             Self::Latest => "latest",
             Self::SameContent => "same_content",
             Self::Condition(..) => "condition",
+            Self::Held => "held",
             Self::Degrading(_) => "degrading_condition",
         }
     }
@@ -171,6 +176,7 @@ impl Missing {
             | Self::Success
             | Self::OwnPolicyGone
             | Self::Latest
+            | Self::Held
             | Self::SameContent => None,
         }
     }
@@ -185,7 +191,7 @@ impl Missing {
             | Self::FreshSession
             | Self::Signature
             | Self::Condition(_, Holds::Unknown | Holds::True) => State::Unknown,
-            Self::Answer | Self::AnswerInSession | Self::Latest | Self::SameContent => State::Progressing,
+            Self::Answer | Self::AnswerInSession | Self::Latest | Self::SameContent | Self::Held => State::Progressing,
             Self::Success | Self::OwnPolicyGone | Self::Condition(_, Holds::False) => State::Failed,
             Self::Degrading(_) => State::Degraded,
         }
@@ -201,6 +207,14 @@ pub struct Verdict {
     pub missing: Option<Missing>,
 }
 
+impl Verdict {
+    /// Whether the host is proven to have what was rendered for it last, be that of an earlier revision than the last.
+    #[must_use]
+    pub fn is_in_force(&self) -> bool {
+        matches!(self.state, State::Converged | State::Degraded) || self.missing == Some(Missing::Held)
+    }
+}
+
 /// The state of one (host, component), and why it is not converged. There is no other way to a state than this one.
 #[must_use]
 pub fn derive(evidence: &Evidence<'_>) -> Verdict {
@@ -209,7 +223,7 @@ pub fn derive(evidence: &Evidence<'_>) -> Verdict {
 }
 
 fn first_missing(evidence: &Evidence<'_>) -> Option<Missing> {
-    let Evidence { latest, link, said } = evidence;
+    let Evidence { latest, link, said, is_held } = evidence;
     let Some(latest) = latest else { return Some(Missing::Rendered) };
     match link {
         Link::Never => return Some(Missing::Session),
@@ -235,11 +249,12 @@ fn first_missing(evidence: &Evidence<'_>) -> Option<Missing> {
         Some(applied) if applied.version == latest.version => return Some(Missing::SameContent),
         Some(_) | None => return Some(Missing::Latest),
     }
-    first_condition(*latest, conditions)
+    first_condition(*latest, conditions, *is_held)
 }
 
-/// The first condition that is not as a proof needs it: those that block before the others, false before unseen.
-fn first_condition(latest: Stamp, conditions: &[Condition]) -> Option<Missing> {
+/// The first condition that is not as a proof needs it: those that block before the others, false before unseen. That a host is held comes between:
+/// what is degraded counts as applied, and it is not.
+fn first_condition(latest: Stamp, conditions: &[Condition], is_held: bool) -> Option<Missing> {
     let seen = |kind: ConditionType| {
         let at = |condition: &&Condition| condition.kind == kind && condition.observed_version == Some(latest.version);
         // Several of one kind: the worst counts.
@@ -251,7 +266,8 @@ fn first_condition(latest: Stamp, conditions: &[Condition]) -> Option<Missing> {
         ConditionType::ALL.into_iter().find(is_so)
     };
     let block = |status: Holds| with(status, true).map(|kind| Missing::Condition(kind, status));
-    block(Holds::False).or_else(|| block(Holds::Unknown)).or_else(|| with(Holds::False, false).map(Missing::Degrading))
+    let blocked = block(Holds::False).or_else(|| block(Holds::Unknown)).or(is_held.then_some(Missing::Held));
+    blocked.or_else(|| with(Holds::False, false).map(Missing::Degrading))
 }
 
 /// The worst comes last.

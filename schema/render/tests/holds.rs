@@ -182,7 +182,7 @@ impl Plane {
         self.fleet.handle_edits(std::mem::take(&mut self.unheard), self.head(), self.now);
         let enrolled = self.at(self.head()).hosts.clone();
         self.stored.retain(|(host, _), _| enrolled.contains_key(host));
-        if self.fleet.holds() != self.holds.as_ref().map(|holds| (holds.rollout, holds.stage)) {
+        if !self.fleet.follows(self.holds.as_ref().map(|holds| (holds.rollout, holds.stage))) {
             self.fleet.handle_holds(self.holds.clone());
         }
         if let Some(pin) = self.fleet.poll_pin() {

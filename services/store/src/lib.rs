@@ -25,6 +25,7 @@ pub mod pulse;
 pub mod rebuild;
 pub mod render;
 pub mod request;
+pub mod rollout;
 pub mod server;
 pub mod session;
 pub mod status;

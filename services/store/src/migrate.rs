@@ -46,6 +46,7 @@ pub(crate) const STEPS: &[(&str, &str)] = steps! {
     "0020_operations",
     "0021_decommission",
     "0022_instants_of_outcomes",
+    "0023_rollouts",
 };
 
 /// Any number that nothing else in this database locks: the bytes of "migrate".

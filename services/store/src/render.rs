@@ -7,10 +7,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use holdfast_events::{Actor, DesiredState, RENDERED_STATES_MAX, RenderCommitted, RenderDesired, SignatureBytes};
+use holdfast_events::{
+    Actor, DesiredState, RENDERED_STATES_MAX, RenderCommitted, RenderDesired, RenderedLetGo, SignatureBytes,
+};
 use holdfast_model::desired::{Component, Desired, Stamp};
 use holdfast_model::digest::Digest;
-use holdfast_model::ids::HostId;
+use holdfast_model::ids::{HostId, RolloutId};
 use holdfast_model::numbers::{AuthorityEpoch, LeaseTerm, Revision, Version};
 use sqlx::postgres::PgConnection;
 use uuid::Uuid;
@@ -55,6 +57,10 @@ pub struct RenderCommit {
     pub revision: Revision,
     /// The revision of the intent that the states are rendered from: not below `revision`, above it while other hosts wait for their turn.
     pub intent: Revision,
+    /// Whether it is of hosts that a rollout holds back: then `intent` is what they are held at, which others may be beyond.
+    pub is_of_held: bool,
+    /// While a rollout holds hosts back: how far all others are with this.
+    pub let_go: Option<RenderedLetGo>,
     /// How many hosts were rendered to find what changed.
     pub hosts_rendered: u32,
     /// What changed.
@@ -177,10 +183,12 @@ async fn store_render(tx: &mut PgConnection, commit: &RenderCommit) -> Result<Co
     if ground.epoch != commit.authority_epoch {
         return Err(Error::value("authority_epoch", commit.authority_epoch));
     }
-    if ground.before.is_some_and(|before| before > commit.revision) || commit.intent < commit.revision {
+    let is_behind = commit.intent < commit.revision && !commit.is_of_held;
+    if ground.before.is_some_and(|before| before > commit.revision) || is_behind {
         return Err(Error::value("render_progress.revision", commit.revision));
     }
-    if commit.states.is_empty() && ground.before == Some(commit.revision) {
+    let is_told = commit.let_go.is_none() || commit.let_go == ground.let_go;
+    if commit.states.is_empty() && ground.before == Some(commit.revision) && is_told {
         return Ok(Committed::Nothing);
     }
     if usize::try_from(ground.enrolled) != Ok(hosts.len()) {
@@ -204,6 +212,8 @@ struct Ground {
     epoch: AuthorityEpoch,
     /// The revision of the last render.
     before: Option<Revision>,
+    /// How far it said that hosts are that are not held back.
+    let_go: Option<RenderedLetGo>,
     /// How many of the hosts are enrolled.
     enrolled: i64,
     /// The versions that they have.
@@ -214,6 +224,9 @@ struct Ground {
 struct GroundRow {
     epoch: Option<i64>,
     before: Option<i64>,
+    let_go_rollout_id: Option<Uuid>,
+    let_go_stage: Option<i32>,
+    let_go_revision: Option<i64>,
     enrolled: i64,
     host_id: Option<Uuid>,
     component: Option<i16>,
@@ -226,22 +239,23 @@ struct GroundRow {
 async fn fence_and_read(tx: &mut PgConnection, term: LeaseTerm, hosts: &[Uuid]) -> Result<Ground, Error> {
     let rows: Vec<GroundRow> = sqlx::query_as(
         "WITH held AS MATERIALIZED ( \
-             SELECT (SELECT authority_epoch FROM authority) AS epoch, (SELECT revision FROM render_progress) AS before, \
+             SELECT (SELECT authority_epoch FROM authority) AS epoch, \
                     (SELECT count(*) FROM hosts WHERE host_id = ANY($3) AND decommissioned_at IS NULL) AS enrolled \
              FROM leases WHERE name = $1 AND term = $2 AND expires_at > clock_timestamp() FOR KEY SHARE \
          ) \
-         SELECT held.epoch, held.before, held.enrolled, l.host_id, l.component, l.version \
-         FROM held LEFT JOIN desired_latest l ON l.host_id = ANY($3)",
+         SELECT held.epoch, p.revision AS before, p.let_go_rollout_id, p.let_go_stage, p.let_go_revision, held.enrolled, l.host_id, l.component, l.version \
+         FROM held LEFT JOIN render_progress p ON true LEFT JOIN desired_latest l ON l.host_id = ANY($3)",
     )
     .bind(RENDERER_LEASE)
     .bind(big(term.raw())?)
     .bind(hosts)
     .fetch_all(tx)
     .await?;
-    let Some(GroundRow { epoch, before, enrolled, .. }) = rows.first() else { return Err(fenced(term)) };
+    let Some(first) = rows.first() else { return Err(fenced(term)) };
+    let (let_go, GroundRow { epoch, before, enrolled, .. }) = (first.let_go()?, first);
     let before = before.map(|raw| number("render_progress.revision", raw).map(Revision::from_raw)).transpose()?;
     let epoch = AuthorityEpoch::from_raw(number("authority_epoch", epoch.ok_or(Error::NoAuthority)?)?);
-    let mut ground = Ground { epoch, before, enrolled: *enrolled, versions: BTreeMap::new() };
+    let mut ground = Ground { epoch, before, let_go, enrolled: *enrolled, versions: BTreeMap::new() };
     for row in rows {
         if let (Some(host), Some(part), Some(raw)) = (row.host_id, row.component, row.version) {
             ground.versions.insert((HostId::new(host), component(part)?), version("desired_latest.version", raw)?);
@@ -250,8 +264,21 @@ async fn fence_and_read(tx: &mut PgConnection, term: LeaseTerm, hosts: &[Uuid]) 
     Ok(ground)
 }
 
+impl GroundRow {
+    fn let_go(&self) -> Result<Option<RenderedLetGo>, Error> {
+        let (Some(id), Some(stage), Some(raw)) = (self.let_go_rollout_id, self.let_go_stage, self.let_go_revision)
+        else {
+            return Ok(None);
+        };
+        let stage = u32::try_from(stage).map_err(|_| Error::value("render_progress.let_go_stage", stage))?;
+        let revision = Revision::from_raw(number("render_progress.let_go_revision", raw)?);
+        Ok(Some(RenderedLetGo { rollout: RolloutId::new(id), stage, revision }))
+    }
+}
+
 fn push_events(outbox: &mut Outbox, commit: &RenderCommit) -> Result<(), Error> {
     let RenderCommit { lease_term, revision, intent, hosts_rendered, .. } = *commit;
+    let let_go = commit.let_go.clone();
     // Each event names one epoch: states stand by host, so there are few runs of one.
     let of_one_epoch = |one: &SignedState, other: &SignedState| {
         commit.epoch_of(one.desired.host) == commit.epoch_of(other.desired.host)
@@ -266,7 +293,7 @@ fn push_events(outbox: &mut Outbox, commit: &RenderCommit) -> Result<(), Error> 
     }
     let len = commit.states.len();
     let states_changed = u32::try_from(len).map_err(|_| Error::value("states_changed", len))?;
-    outbox.push(RenderCommitted { revision, lease_term, hosts_rendered, states_changed })?;
+    outbox.push(RenderCommitted { revision, lease_term, hosts_rendered, states_changed, let_go })?;
     Ok(())
 }
 
@@ -302,6 +329,7 @@ async fn insert_states(
     let epochs = states.iter().map(|state| big(commit.epoch_of(state.desired.host).raw()));
     let epochs = epochs.collect::<Result<Vec<_>, _>>()?;
     let versions = states.iter().map(|state| big(state.desired.stamp.version.raw())).collect::<Result<Vec<_>, _>>()?;
+    let let_go = commit.let_go.as_ref();
     sqlx::query(
         "WITH given AS ( \
              SELECT host_id, component, version, digest, signature, authority_epoch \
@@ -311,9 +339,13 @@ async fn insert_states(
              INSERT INTO artifacts (digest, bytes) SELECT * FROM UNNEST($9::bytea[], $10::bytea[]) \
              ON CONFLICT (digest) DO NOTHING \
          ), progress AS ( \
-             INSERT INTO render_progress (revision, lease_term, rendered_at) VALUES ($7, $8, transaction_timestamp()) \
+             INSERT INTO render_progress AS p (revision, lease_term, rendered_at, let_go_rollout_id, let_go_stage, let_go_revision) \
+             VALUES ($7, $8, transaction_timestamp(), $13, $14, $15) \
              ON CONFLICT (only_row) DO UPDATE SET revision = excluded.revision, lease_term = excluded.lease_term, \
-                                                  rendered_at = excluded.rendered_at \
+                 rendered_at = excluded.rendered_at, \
+                 let_go_rollout_id = coalesce(excluded.let_go_rollout_id, p.let_go_rollout_id), \
+                 let_go_stage = coalesce(excluded.let_go_stage, p.let_go_stage), \
+                 let_go_revision = coalesce(excluded.let_go_revision, p.let_go_revision) \
          ), finished AS ( \
              UPDATE operations SET rendered_at = transaction_timestamp(), \
                  rendered_revision = greatest($12, (SELECT max(revision) FROM desired_states)) \
@@ -342,7 +374,10 @@ async fn insert_states(
     .bind(artifacts.digests)
     .bind(artifacts.contents)
     .bind(big(commit.intent.raw())?)
-    .bind(big(if states.is_empty() { commit.revision } else { commit.intent }.raw())?)
+    .bind(big(if states.is_empty() { commit.revision } else { commit.intent.max(commit.revision) }.raw())?)
+    .bind(let_go.map(|let_go| let_go.rollout.uuid()))
+    .bind(let_go.map(|let_go| i32::try_from(let_go.stage)).transpose().map_err(|error| Error::value("stage", error))?)
+    .bind(let_go.map(|let_go| big(let_go.revision.raw())).transpose()?)
     .execute(tx)
     .await?;
     Ok(())

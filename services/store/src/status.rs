@@ -11,10 +11,11 @@ use std::net::IpAddr;
 use holdfast_events::{SignatureBytes, VerifyingKeyBytes};
 use holdfast_model::condition::{Condition, Reason};
 use holdfast_model::desired::{Component, Stamp};
-use holdfast_model::ids::{GatewayId, HostId};
+use holdfast_model::ids::{GatewayId, HostId, RolloutId};
 use holdfast_model::label::Labels;
 use holdfast_model::name::Name;
 use holdfast_model::numbers::{Revision, SessionEpoch, UpdateSeq};
+use holdfast_model::rollout::RolloutState;
 use holdfast_model::silence::{LOST_AFTER_MS, Others, Presence, SILENT_AFTER_MS};
 use holdfast_model::statement::{Outcome, OutcomeKind};
 use holdfast_model::status::{Evidence, Link, Said, Verdict, derive};
@@ -70,6 +71,21 @@ pub struct HostStatus {
     pub components: Vec<ComponentStatus>,
     /// What it told of its kernel, by kind.
     pub drifts: Vec<KeptDrift>,
+    /// What holds it at an earlier revision than the last, if anything does.
+    pub held: Option<HeldAt>,
+}
+
+/// A host is held at a revision by a rollout that has not opened its stage.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HeldAt {
+    /// Which rollout.
+    pub rollout: RolloutId,
+    /// The revision that the host is held at.
+    pub revision: Revision,
+    /// Its stage.
+    pub stage: u32,
+    /// How far the rollout is.
+    pub state: RolloutState,
 }
 
 /// A host's newest session.
@@ -164,7 +180,7 @@ impl HostStatus {
             applied: said.outcome.applied,
             conditions: &said.conditions,
         });
-        derive(&Evidence { latest: component.latest, link, said })
+        derive(&Evidence { latest: component.latest, link, said, is_held: self.held.is_some() })
     }
 }
 
@@ -199,6 +215,10 @@ struct HostRow {
     heard_at: Option<OffsetDateTime>,
     heard_ms_ago: Option<i64>,
     silent_ms: Option<i64>,
+    held_by: Option<Uuid>,
+    held_revision: Option<i64>,
+    held_stage: Option<i32>,
+    held_state: Option<String>,
 }
 
 #[derive(sqlx::FromRow)]
@@ -240,10 +260,13 @@ async fn load(tx: &mut PgConnection, hosts: Option<Vec<Uuid>>) -> Result<FleetSt
                     - greatest(a.ended - greatest(a.began, p.heard_at), interval '0')) * 1000)::bigint AS heard_ms_ago, \
                 (extract(epoch FROM clock_timestamp() - greatest(p.heard_at, ",
         silence_since!(),
-        ")) * 1000)::bigint AS silent_ms \
+        ")) * 1000)::bigint AS silent_ms, \
+                m.rollout_id AS held_by, m.stage AS held_stage, r.held_revision, r.state AS held_state \
          FROM hosts h JOIN host_facts f ON f.host_id = h.host_id AND f.to_revision IS NULL \
          JOIN sessions s ON s.host_id = h.host_id \
          LEFT JOIN presence p ON p.host_id = h.host_id \
+         LEFT JOIN rollouts r ON r.state IN ('progressing', 'paused', 'halted') \
+         LEFT JOIN rollout_hosts m ON m.rollout_id = r.rollout_id AND m.host_id = h.host_id AND m.stage > r.stage \
          LEFT JOIN leases l ON l.name = 'gw_' || s.gateway_id::text \
          LEFT JOIN ",
         absence!(),
@@ -308,12 +331,25 @@ async fn others(tx: &mut PgConnection, rows: &[HostRow]) -> Result<Others, Error
 }
 
 impl HostRow {
+    fn held(&self) -> Result<Option<HeldAt>, Error> {
+        let (Some(rollout), Some(stage), Some(raw)) = (self.held_by, self.held_stage, self.held_revision) else {
+            return Ok(None);
+        };
+        Ok(Some(HeldAt {
+            rollout: RolloutId::new(rollout),
+            revision: Revision::from_raw(number("rollouts.held_revision", raw)?),
+            stage: u32::try_from(stage).map_err(|_| Error::value("rollout_hosts.stage", stage))?,
+            state: text("rollouts.state", self.held_state.as_deref().unwrap_or_default())?,
+        }))
+    }
+
     fn silent_ms(&self) -> Option<u64> {
         // As for `heard_ms_ago`; who was never heard is not silent since the database was away.
         self.heard_at.and(self.silent_ms).map(|ms| u64::try_from(ms).unwrap_or(0))
     }
 
     fn status(self, others: Others) -> Result<HostStatus, Error> {
+        let held = self.held()?;
         let presence = Presence::of(self.silent_ms(), others);
         let session = match (self.gateway_id, self.opened_at) {
             (Some(gateway), Some(opened_at)) => Some(SessionStatus {
@@ -328,6 +364,7 @@ impl HostRow {
             (Some(_), None) | (None, Some(_)) => return Err(Error::value("sessions.gateway_id", self.host_id)),
         };
         Ok(HostStatus {
+            held,
             host: HostId::new(self.host_id),
             namespace: text("hosts.namespace", &self.namespace)?,
             name: text("hosts.name", &self.name)?,

@@ -275,6 +275,6 @@ impl Store {
             })
         });
         let latest = self.latest.get(&(host, component)).map(|row| row.stamp);
-        derive(&Evidence { latest, link, said }).state
+        derive(&Evidence { latest, link, said, is_held: false }).state
     }
 }

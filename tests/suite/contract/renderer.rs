@@ -563,6 +563,7 @@ impl Plane {
             | Applied::Moved { .. }
             | Applied::Missing { .. }
             | Applied::Before(_)
+            | Applied::RolloutOpen { .. }
             | Applied::OtherRequest) => {
                 panic!("{other:?}")
             }

@@ -14,4 +14,5 @@ mod points;
 mod readme;
 mod remains;
 mod restored;
+mod rollouts;
 mod secrets;

@@ -6,24 +6,35 @@ use holdfast_api::operation::OperationView;
 use holdfast_api::status::StatusView;
 use serde_json::{Value, json};
 
-use super::{operation, status};
+use super::{operation, rollout, status};
 use crate::api::{Api, escape};
-use crate::args::{Documents, Waiting};
+use crate::args::{Documents, Stages, Waiting};
 use crate::documents::request;
 use crate::error::{End, Error};
 use crate::output::{Answer, Format, table, word};
 use crate::progress::Progress;
+
+/// How a change is made.
+pub(super) struct How<'a> {
+    /// That it is meant to take as much away as it does.
+    pub(super) acknowledge: Option<Acknowledgement>,
+    /// Whether it goes through the fleet in stages.
+    pub(super) stages: &'a Stages,
+    /// Whether it is waited for.
+    pub(super) waiting: Option<Waiting>,
+}
 
 /// Puts documents in force.
 pub(super) async fn apply(
     api: &Api,
     documents: Documents,
     plan: Option<String>,
-    acknowledge: Option<Acknowledgement>,
-    waiting: Option<Waiting>,
+    how: How<'_>,
     format: Format,
 ) -> Result<End, Error> {
-    let request = ApplyRequest { expected_plan: plan, acknowledge, ..request(&documents)? };
+    let How { acknowledge, stages, waiting } = how;
+    let rollout = rollout::request(stages);
+    let request = ApplyRequest { expected_plan: plan, acknowledge, rollout, ..request(&documents)? };
     let applying = api.change("/v1/apply", &request, Some(crate::api::LONG_TIMEOUT));
     let response: ApplyResponse = Progress::new(format).during("applying", Box::pin(applying)).await?;
     if response.objects.is_empty() {
@@ -37,12 +48,12 @@ pub(super) async fn delete(
     api: &Api,
     objects: &[String],
     expected_revision: Option<u64>,
-    acknowledge: Option<Acknowledgement>,
-    waiting: Option<Waiting>,
+    how: How<'_>,
     format: Format,
 ) -> Result<End, Error> {
     let objects = objects.iter().map(|object| full_name(object)).collect::<Result<Vec<_>, _>>()?;
-    let request = DeleteRequest { objects, expected_revision, acknowledge };
+    let How { acknowledge, stages, waiting } = how;
+    let request = DeleteRequest { objects, expected_revision, acknowledge, rollout: rollout::request(stages) };
     finish(api, api.change("/v1/delete", &request, None).await?, waiting, format).await
 }
 
@@ -90,6 +101,9 @@ pub(super) async fn finish(
         Some(operation) => word(&format!("revision {}, operation {operation}", response.revision)),
         None => word(&format!("nothing to change: revision {} has it", response.revision)),
     }
+    if let Some(rollout) = &response.rollout {
+        word(&format!("it goes through the fleet in stages: holdfast rollout watch {rollout}"));
+    }
     warn(&response.warnings);
     let mut value = json!(response);
     let Some(waiting) = waiting else {
@@ -100,6 +114,14 @@ pub(super) async fn finish(
         // People see what was done before they wait.
         Answer { value: &value, names, text }.show(format)?;
         return told(api, &response, waiting, format).await;
+    }
+    if let Some(id) = &response.rollout {
+        let waited = rollout::awaited(api, id, waiting.timeout, format).await;
+        if let (Value::Object(fields), Ok(one)) = (&mut value, &waited) {
+            fields.insert("rolled_out".to_owned(), json!(one));
+        }
+        Answer { value: &value, names, text }.show(format)?;
+        return Ok(rollout::end(&waited?));
     }
     let waited = waited(api, &response, waiting, format).await;
     if let (Value::Object(fields), Ok(waited)) = (&mut value, &waited) {
@@ -134,6 +156,11 @@ async fn waited(api: &Api, response: &ApplyResponse, waiting: Waiting, format: F
 
 /// The same, told to people.
 async fn told(api: &Api, response: &ApplyResponse, waiting: Waiting, format: Format) -> Result<End, Error> {
+    if let Some(id) = &response.rollout {
+        let one = rollout::awaited(api, id, waiting.timeout, format).await?;
+        rollout::tell(&one);
+        return Ok(rollout::end(&one));
+    }
     let waited = waited(api, response, waiting, format).await?;
     match &waited.operation {
         Some(one) => {

@@ -40,6 +40,7 @@ fn host_words(host: &HostView) -> String {
         return format!("{name} is {}: nothing is missing", host.state);
     };
     let mut lines = vec![format!("{name} is {}: {}", host.state, first.text)];
+    lines.extend(host.held.as_ref().map(|held| format!("  {}", held.text())));
     let mut told: Vec<MissingView> = Vec::new();
     for component in &host.components {
         let (part, state) = (component.component.word(), component.state.word());

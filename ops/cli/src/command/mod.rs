@@ -12,6 +12,7 @@ mod past;
 mod plan;
 mod programs;
 mod rebuild;
+mod rollout;
 mod status;
 mod tokens;
 
@@ -30,12 +31,13 @@ pub(crate) async fn run(cli: Cli) -> Result<End, Error> {
         Command::Man { folder } => programs::man(folder.as_deref()),
         Command::Doctor => doctor::doctor(&cli.connection, format).await,
         Command::Audit { command } => audit::run(&cli.connection, command, format).await,
-        Command::Apply { documents, plan, acknowledge, wait, waiting } => {
-            apply::apply(&api()?, documents, plan, acknowledge, Waiting::of(wait, waiting), format).await
+        Command::Apply { documents, plan, acknowledge, stages, wait, waiting } => {
+            let how = apply::How { acknowledge, stages: &stages, waiting: Waiting::of(wait, waiting) };
+            apply::apply(&api()?, documents, plan, how, format).await
         }
-        Command::Delete { objects, if_revision, acknowledge, wait, waiting } => {
-            let waiting = Waiting::of(wait, waiting);
-            apply::delete(&api()?, &objects, if_revision, acknowledge, waiting, format).await
+        Command::Delete { objects, if_revision, acknowledge, stages, wait, waiting } => {
+            let how = apply::How { acknowledge, stages: &stages, waiting: Waiting::of(wait, waiting) };
+            apply::delete(&api()?, &objects, if_revision, how, format).await
         }
         Command::Mode { command } => past::mode(&api()?, command, format).await,
         Command::History(history) => past::history(&api()?, history, format).await,
@@ -66,6 +68,7 @@ pub(crate) async fn run(cli: Cli) -> Result<End, Error> {
         Command::Operation { command: None, id: Some(id), wait: true, timeout } => {
             operation::wait(&api()?, &id, Waiting { timeout, goal: Goal::Applied }, format).await
         }
+        Command::Rollout { command } => rollout::run(&api()?, command, format).await,
         Command::Authority { command } => authority::run(&api()?, command, format).await,
         Command::Rebuild { check: _ } => rebuild::check(&api()?, format).await,
     }

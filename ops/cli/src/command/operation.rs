@@ -84,7 +84,8 @@ fn host_row(host: &OperationHostView) -> [String; 5] {
 /// How far an operation is, in one line for people.
 pub(super) fn summary(one: &OperationView) -> String {
     let Some(hosts) = one.hosts else {
-        return format!("operation {} is {}, and not rendered yet", one.id, one.state);
+        let how = if one.held.is_some() { "not rendered for every host" } else { "not rendered yet" };
+        return format!("operation {} is {}, and {how}", one.id, one.state);
     };
     let OperationHosts { total, applied, inactive, failed, superseded, cancelled, pending, offline, unknown, degraded } =
         hosts;
@@ -112,6 +113,9 @@ fn tell(one: &OperationView, format: Format) {
         return;
     }
     word(&summary(one));
+    if let Some(held) = &one.held {
+        word(&held.text());
+    }
     if !one.detail.is_empty() {
         word(&one.detail);
     }
@@ -121,6 +125,10 @@ fn tell(one: &OperationView, format: Format) {
 pub(super) async fn tell_end(api: &Api, one: &OperationView, end: End) {
     tell(one, Format::Table);
     if end == End::Done {
+        return;
+    }
+    if let Some(held) = &one.held {
+        word(&format!("it waits for them: holdfast rollout watch {}", held.rollout));
         return;
     }
     if !one.rendered {
@@ -149,7 +157,7 @@ pub(super) async fn awaited(api: &Api, id: &str, waiting: Waiting, format: Forma
         ended = awaited_on(api, id, waiting, format) => ended,
         pressed = tokio::signal::ctrl_c() => {
             pressed.map_err(Error::Runtime)?;
-            Err(Error::Interrupted { again: format!(" operation {id}") })
+            Err(Error::Interrupted { again: format!("wait operation {id}") })
         }
     }
 }
@@ -248,6 +256,7 @@ mod tests {
             finished_at: None,
             rendered: true,
             hosts: Some(hosts),
+            held: None,
         }
     }
 

@@ -70,6 +70,9 @@ pub(super) async fn read(api: &Api, revision: u64) -> Result<StatusView, Error> 
 pub(super) async fn status(api: &Api, revision: Option<u64>, format: Format) -> Result<End, Error> {
     let status: StatusView = api.get(&path(revision, None)).await?;
     answer(&status).show(format)?;
+    if let Some(held) = status.held.as_ref().filter(|_| !matches!(format, Format::Json | Format::Yaml)) {
+        word(&held.text());
+    }
     Ok(End::Done)
 }
 
@@ -125,7 +128,7 @@ pub(super) async fn waited(
         pressed = tokio::signal::ctrl_c() => {
             pressed.map_err(Error::Runtime)?;
             let again = known.get().map_or_else(String::new, |revision| format!(" --revision {revision}"));
-            Err(Error::Interrupted { again })
+            Err(Error::Interrupted { again: format!("wait{again}") })
         }
     }
 }
@@ -218,7 +221,7 @@ mod tests {
 
     fn mk_status(state: RevisionState, wait: Option<WaitEnd>) -> StatusView {
         let hosts = HostCounts { total: 3, converged: 1, failed: 2, ..HostCounts::default() };
-        StatusView { revision: 7, state, hosts, latest_revision: 8, rendered_revision: 7, wait }
+        StatusView { revision: 7, state, hosts, latest_revision: 8, rendered_revision: 7, held: None, wait }
     }
 
     #[test]

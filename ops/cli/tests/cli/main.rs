@@ -16,4 +16,5 @@ mod lists;
 mod operations;
 mod past;
 mod plane;
+mod rollouts;
 mod unchanged;

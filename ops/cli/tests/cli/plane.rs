@@ -8,20 +8,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use holdfast_bus::Link;
-use holdfast_events::{Actor, AgentVersion, Detail, Directive, Hint, SignatureBytes, VerifyingKeyBytes};
+use holdfast_events::{Actor, AgentVersion, Detail, Directive, Hint, RenderedLetGo, SignatureBytes, VerifyingKeyBytes};
 use holdfast_gateway::operators::{self, AuditDoor, DoorConfig};
 use holdfast_identity::tls::{ServerTls, https_door, install_crypto_provider};
 use holdfast_identity::{Ca, ServerRole, SigningKey, Token, TokenKind};
-use holdfast_model::artifact::tree_of;
 use holdfast_model::brake::BrakeLimits;
 use holdfast_model::condition::{Condition, ConditionType, Holds, Reason};
-use holdfast_model::desired::{Component, Desired, Stamp};
+use holdfast_model::desired::{Component, Desired};
 use holdfast_model::ids::{GatewayId, HostId};
-use holdfast_model::numbers::{AuthorityEpoch, LeaseTerm, SessionEpoch, UpdateSeq, Version};
+use holdfast_model::numbers::{AuthorityEpoch, LeaseTerm, Revision, SessionEpoch, UpdateSeq};
 use holdfast_model::statement::{Authority, Outcome, OutcomeKind, outcome_bytes};
-use holdfast_render::{Index, render_all};
+use holdfast_render::fleet::{Fleet, Holds as HeldBack, LetGo, MAX_WAIT_MS, Planned};
 use holdfast_runtime::{Shutdown, Tasks};
 use holdfast_store::Store;
+use holdfast_store::intent::OpenRollout;
 use holdfast_store::lease::{BusReport, Claim, RENDERER_LEASE};
 use holdfast_store::order::Horizon;
 use holdfast_store::render::{RenderCommit, SignedState};
@@ -321,49 +321,55 @@ impl Plane {
         self.hosts.insert(name.to_owned(), Host { id, key, session: None, said: 0 });
     }
 
-    /// Renders the last revision, as the renderer does.
+    /// Renders the last revision, as a renderer does that has just started: it knows what is stored, and nothing else.
     pub(crate) async fn render(&self) {
         let (revision, intent) = self.renderer.load_intent(None).await.expect("reads");
+        let rendered = self.renderer.rendered_revision().await.expect("reads");
         let latest = self.renderer.all_latest().await.expect("reads");
-        let latest: BTreeMap<(HostId, Component), Stamp> = latest
-            .iter()
-            .map(|one| ((one.state.desired.host, one.state.desired.component), one.state.desired.stamp))
-            .collect();
-        let (mut states, mut artifacts) = (Vec::new(), BTreeMap::new());
-        for (host, body) in render_all(&Index::new(&intent)) {
-            for component in Component::ALL {
-                let (digest, nodes) = match component {
-                    Component::Policy => tree_of(&body, |_| false),
-                    Component::Settings | Component::Credentials | Component::Workloads => (
-                        component.empty_digest(),
-                        BTreeMap::from([(component.empty_digest(), component.empty_bytes())]),
-                    ),
-                };
-                let version = match latest.get(&(host, component)) {
-                    Some(old) if old.digest == digest => continue,
-                    Some(old) => old.version.next().expect("a next version"),
-                    None => Version::FIRST,
-                };
-                let desired = Desired { host, component, stamp: Stamp { version, digest } };
-                states.push(SignedState { desired, signature: SignatureBytes::from_bytes([5; 64]) });
-                artifacts.extend(nodes);
-            }
+        let latest = latest.into_iter().map(|one| one.state.desired);
+        let mut fleet = Fleet::new(&intent, revision, rendered, latest, 0);
+        fleet.handle_holds(self.holds(revision).await);
+        while let Some(pin) = fleet.poll_pin() {
+            let (_, at_pin) = self.renderer.load_intent(Some(pin)).await.expect("reads");
+            let planned = fleet.plan_pinned(&at_pin);
+            self.commit(&mut fleet, &planned).await;
         }
-        let commit = RenderCommit {
-            lease_term: self.term,
-            authority_epoch: AuthorityEpoch::from_raw(1),
-            earlier: std::collections::BTreeMap::new(),
-            revision,
-            intent: revision,
-            hosts_rendered: u32::try_from(intent.hosts.len()).expect("few"),
-            states,
-            artifacts,
-        };
-        self.renderer.commit_render(commit).await.expect("commits");
+        while let Some(planned) = fleet.poll_plan(MAX_WAIT_MS) {
+            self.commit(&mut fleet, &planned).await;
+        }
         self.wake();
     }
 
-    fn wake(&self) {
+    async fn holds(&self, revision: Revision) -> Option<HeldBack> {
+        let changes = self.renderer.changes_since(revision).await.expect("reads");
+        assert_eq!(changes.until, revision, "nobody changes anything while a test renders");
+        let OpenRollout { rollout, stage, held_revision: pin } = changes.rollout?;
+        let hosts = self.renderer.hosts_after_stage(rollout, stage).await.expect("reads");
+        Some(HeldBack { rollout, stage, pin, hosts })
+    }
+
+    async fn commit(&self, fleet: &mut Fleet, planned: &Planned) {
+        let signature = SignatureBytes::from_bytes([5; 64]);
+        let plan = &planned.plan;
+        let let_go = plan.let_go.map(|LetGo { rollout, stage, revision }| RenderedLetGo { rollout, stage, revision });
+        let commit = RenderCommit {
+            lease_term: self.term,
+            authority_epoch: AuthorityEpoch::from_raw(1),
+            earlier: BTreeMap::new(),
+            revision: plan.revision,
+            intent: plan.intent,
+            is_of_held: plan.is_of_held,
+            let_go,
+            hosts_rendered: plan.hosts_rendered,
+            states: plan.states.iter().map(|desired| SignedState { desired: *desired, signature }).collect(),
+            artifacts: plan.artifacts.clone(),
+        };
+        self.renderer.commit_render(commit).await.expect("commits");
+        fleet.handle_committed(planned);
+    }
+
+    /// Says that something happened, as the bus does.
+    pub(crate) fn wake(&self) {
         self.wakes.send_modify(|count| *count += 1);
     }
 

@@ -8,6 +8,7 @@ mod drift;
 mod host;
 mod intent;
 mod render;
+mod rollout;
 mod session;
 mod token;
 
@@ -22,7 +23,11 @@ pub use host::{
 pub use intent::{ObjectDeleted, ObjectPut, OperationAccepted, OperationFinished};
 pub use render::{
     AuthorityCreated, AuthorityEpochRaised, AuthorityRollbackConfirmed, CONFIRMED_HOSTS_MAX, DesiredState,
-    LeaseAcquired, RENDERED_STATES_MAX, RenderCommitted, RenderDesired, RenderSignedAgain,
+    LeaseAcquired, RENDERED_STATES_MAX, RenderCommitted, RenderDesired, RenderSignedAgain, RenderedLetGo,
+};
+pub use rollout::{
+    HALTED_HOSTS_MAX, RolloutAborted, RolloutFinished, RolloutHalted, RolloutPaused, RolloutResumed, RolloutStage,
+    RolloutStageOpened, RolloutStaged, RolloutStarted, STAGED_HOSTS_MAX,
 };
 pub use session::{
     ClaimedState, OutcomeRecorded, ProtocolFault, SessionClosed, SessionContested, SessionOpened, SnapshotSent,
@@ -206,6 +211,22 @@ events! {
     RenderDesired(RenderDesired) "render.desired",
     /// Desired states are signed in a new life of the authority, unchanged.
     RenderSignedAgain(RenderSignedAgain) "render.signed_again",
+    /// What a rollout changed is as it was before.
+    RolloutAborted(RolloutAborted) "rollout.aborted",
+    /// Every host has what a rollout changed.
+    RolloutFinished(RolloutFinished) "rollout.finished",
+    /// A rollout opens no further stage, because of what is seen of its hosts.
+    RolloutHalted(RolloutHalted) "rollout.halted",
+    /// An operator wants no further stage to open.
+    RolloutPaused(RolloutPaused) "rollout.paused",
+    /// An operator wants a rollout to go on.
+    RolloutResumed(RolloutResumed) "rollout.resumed",
+    /// A stage of a rollout opened.
+    RolloutStageOpened(RolloutStageOpened) "rollout.stage_opened",
+    /// Who is in a stage of a rollout.
+    RolloutStaged(RolloutStaged) "rollout.staged",
+    /// A change began to go through the fleet in stages.
+    RolloutStarted(RolloutStarted) "rollout.started",
     /// A session ended.
     SessionClosed(SessionClosed) "session.closed",
     /// Two agents have one identity.
@@ -258,6 +279,14 @@ impl Event {
             Self::OperationFinished(e) => e.operation.to_string(),
             Self::OutcomeRecorded(e) => e.host.to_string(),
             Self::ProtocolFault(e) => e.host.to_string(),
+            Self::RolloutAborted(e) => e.rollout.to_string(),
+            Self::RolloutFinished(e) => e.rollout.to_string(),
+            Self::RolloutHalted(e) => e.rollout.to_string(),
+            Self::RolloutPaused(e) => e.rollout.to_string(),
+            Self::RolloutResumed(e) => e.rollout.to_string(),
+            Self::RolloutStageOpened(e) => e.rollout.to_string(),
+            Self::RolloutStaged(e) => e.rollout.to_string(),
+            Self::RolloutStarted(e) => e.rollout.to_string(),
             Self::SessionClosed(e) => e.host.to_string(),
             Self::SessionContested(e) => e.host.to_string(),
             Self::SessionOpened(e) => e.host.to_string(),
@@ -278,6 +307,9 @@ impl Event {
             Self::RenderDesired(e) => e.states.iter().map(|state| state.host.to_string()).collect(),
             Self::RenderSignedAgain(e) => e.states.iter().map(|state| state.host.to_string()).collect(),
             Self::AuthorityRollbackConfirmed(e) => e.hosts.iter().map(ToString::to_string).collect(),
+            Self::RolloutHalted(e) => e.hosts.iter().map(ToString::to_string).chain([e.rollout.to_string()]).collect(),
+            Self::RolloutStaged(e) => e.hosts.iter().map(ToString::to_string).chain([e.rollout.to_string()]).collect(),
+            Self::RolloutStarted(e) => vec![e.rollout.to_string(), e.operation.to_string()],
             Self::EnrolmentRequested(e) => vec![e.host.to_string(), e.token.to_string()],
             Self::HostEnrolled(e) => vec![e.host.to_string(), e.token.to_string()],
             Self::SessionOpened(e) => vec![e.host.to_string(), e.gateway.to_string()],
@@ -302,6 +334,11 @@ impl Event {
             | Self::OperationFinished(_)
             | Self::OutcomeRecorded(_)
             | Self::ProtocolFault(_)
+            | Self::RolloutAborted(_)
+            | Self::RolloutFinished(_)
+            | Self::RolloutPaused(_)
+            | Self::RolloutResumed(_)
+            | Self::RolloutStageOpened(_)
             | Self::SessionClosed(_)
             | Self::SessionContested(_)
             | Self::SnapshotSent(_) => vec![self.aggregate()],

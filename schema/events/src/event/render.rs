@@ -2,7 +2,7 @@
 
 use holdfast_model::desired::Component;
 use holdfast_model::digest::Digest;
-use holdfast_model::ids::{AuthorityId, HostId};
+use holdfast_model::ids::{AuthorityId, HostId, RolloutId};
 use holdfast_model::numbers::{AuthorityEpoch, LeaseTerm, Revision, Version};
 
 use super::payloads;
@@ -88,7 +88,7 @@ payloads! {
         states: Vec<DesiredState>,
     }
 
-    /// A render was committed: every host has what it is to have at this revision.
+    /// A render was committed: every host has what it is to have at this revision. One that is held back by a rollout has it if it is not to change.
     RenderCommitted {
         /// The revision up to which every host is rendered.
         revision: Revision,
@@ -98,6 +98,19 @@ payloads! {
         hosts_rendered: u32,
         /// How many desired states have new content.
         states_changed: u32,
+        /// While a rollout holds hosts back: how far the others are.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        let_go: Option<RenderedLetGo>,
+    }
+
+    /// How far those hosts are that a rollout does not hold back.
+    RenderedLetGo {
+        /// Which rollout.
+        rollout: RolloutId,
+        /// How many of its stages were opened then.
+        stage: u32,
+        /// The revision up to which every one of them is rendered.
+        revision: Revision,
     }
 }
 

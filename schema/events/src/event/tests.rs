@@ -6,7 +6,9 @@ use holdfast_model::condition::{Condition, ConditionType, DETAIL_BYTES_MAX, Hold
 use holdfast_model::desired::{Component, Stamp};
 use holdfast_model::digest::Digest;
 use holdfast_model::drift::DriftCounts;
-use holdfast_model::ids::{ApiTokenId, AuthorityId, EnrolTokenId, EventId, GatewayId, HostId, ObjectId, OperationId};
+use holdfast_model::ids::{
+    ApiTokenId, AuthorityId, EnrolTokenId, EventId, GatewayId, HostId, ObjectId, OperationId, RolloutId,
+};
 use holdfast_model::intent::{DeclaredPort, NamespaceSpec, Spec};
 use holdfast_model::name::Name;
 use holdfast_model::numbers::{AuthorityEpoch, EventSeq, LeaseTerm, Revision, SessionEpoch, UpdateSeq, Version};
@@ -16,7 +18,9 @@ use uuid::Uuid;
 
 use super::*;
 use crate::actor::Actor;
-use crate::codes::{CloseReason, EnrolmentRefusal, Fault, NamespaceScope, OperationState, OperationVerb, Role};
+use crate::codes::{
+    CloseReason, EnrolmentRefusal, Fault, HaltReason, NamespaceScope, OperationState, OperationVerb, Role,
+};
 use crate::keys::{SignatureBytes, VerifyingKeyBytes};
 use crate::place::Content;
 use crate::record::{NumberedRecord, Record};
@@ -149,7 +153,7 @@ fn mk_outcome() -> OutcomeRecorded {
 
 /// One event of each kind.
 pub(crate) fn mk_all() -> Vec<Event> {
-    [mk_tokens(), mk_intent(), mk_hosts(), mk_renders(), mk_sessions(), mk_drifts()].concat()
+    [mk_tokens(), mk_intent(), mk_hosts(), mk_renders(), mk_sessions(), mk_drifts(), mk_rollouts()].concat()
 }
 
 fn mk_tokens() -> Vec<Event> {
@@ -255,8 +259,57 @@ fn mk_renders() -> Vec<Event> {
         LeaseAcquired { name: Label128::new("renderer"), holder: Label128::new("a"), term: lease_term }.into(),
         RenderDesired { revision, lease_term, authority_epoch, states: vec![mk_state(1)] }.into(),
         RenderSignedAgain { lease_term, authority_epoch, states: vec![mk_state(1)] }.into(),
-        RenderCommitted { revision, lease_term, hosts_rendered: 1, states_changed: 1 }.into(),
+        RenderCommitted { revision, lease_term, hosts_rendered: 1, states_changed: 1, let_go: Some(mk_let_go()) }
+            .into(),
     ]
+}
+
+fn mk_let_go() -> RenderedLetGo {
+    RenderedLetGo { rollout: RolloutId::new(Uuid::from_u128(30)), stage: 1, revision: Revision::from_raw(7) }
+}
+
+fn mk_rollouts() -> Vec<Event> {
+    let (rollout, operation) = (RolloutId::new(Uuid::from_u128(30)), OperationId::new(Uuid::from_u128(10)));
+    let (revision, held_revision) = (Revision::from_raw(7), Revision::from_raw(6));
+    let (detail, hosts) = (Detail::new("1 host failed"), vec![mk_host()]);
+    let stages = vec![RolloutStage { stage: "canary=true".parse().expect("a stage"), hosts: 1 }];
+    vec![
+        RolloutStarted {
+            rollout,
+            operation,
+            revision,
+            held_revision,
+            stages,
+            max_failed: 0,
+            max_unknown: 0,
+            stage_timeout_s: 1_800,
+        }
+        .into(),
+        RolloutStaged { rollout, stage: 1, hosts: hosts.clone() }.into(),
+        RolloutStageOpened { rollout, stage: 2, hosts: 1 }.into(),
+        RolloutHalted { rollout, stage: 1, reason: HaltReason::Failed, count: 1, hosts, detail: detail.clone() }.into(),
+        RolloutPaused { rollout, stage: 1 }.into(),
+        RolloutResumed { rollout, stage: 1 }.into(),
+        RolloutAborted { rollout, revision: Some(revision), left: 1, detail }.into(),
+        RolloutFinished { rollout, hosts: 1 }.into(),
+    ]
+}
+
+#[test]
+fn the_fullest_event_of_who_is_in_a_stage_fits() {
+    let hosts = vec![mk_host(); STAGED_HOSTS_MAX];
+    let staged = RolloutStaged { rollout: mk_let_go().rollout, stage: u32::MAX, hosts };
+    assert!(mk_numbered(staged.into()).encode().is_ok());
+}
+
+#[test]
+fn a_render_of_a_build_that_knew_no_rollout_is_read_and_written_again_as_it_was() {
+    let committed = mk_renders().pop().expect("the last");
+    let mut data = committed.data().expect("writes");
+    assert!(data["let_go"].is_object());
+    data.as_object_mut().expect("an object").remove("let_go");
+    let read = Event::read(Kind::RenderCommitted, data.clone()).expect("reads");
+    assert_eq!(read.data().expect("writes"), data);
 }
 
 fn mk_drifts() -> Vec<Event> {

@@ -30,7 +30,12 @@ fn mk_proof(conditions: &[Condition]) -> Evidence<'_> {
         applied: Some(mk_stamp(2)),
         conditions,
     };
-    Evidence { latest: Some(mk_stamp(2)), link: Link::Open { heard_ms_ago: FRESH_MS - 1 }, said: Some(said) }
+    Evidence {
+        latest: Some(mk_stamp(2)),
+        link: Link::Open { heard_ms_ago: FRESH_MS - 1 },
+        said: Some(said),
+        is_held: false,
+    }
 }
 
 fn without(change: impl FnOnce(&mut Evidence<'_>)) -> Missing {
@@ -65,6 +70,7 @@ fn a_proof_is_converged_and_without_any_one_fact_it_is_not_and_says_which() {
         (without_said(|s| s.applied = Some(mk_stamp(1))), Missing::Latest, State::Progressing),
         (without_said(|s| s.applied = Some(mk_stamp(3))), Missing::Latest, State::Progressing),
         (without_said(|s| s.applied = Some(other)), Missing::SameContent, State::Progressing),
+        (without(|e| e.is_held = true), Missing::Held, State::Progressing),
     ];
     for (found, wanted, state) in cases {
         assert_eq!((found, found.state()), (wanted, state));
@@ -149,17 +155,19 @@ proptest! {
         (in_this_session, is_genuine) in (proptest::bool::weighted(0.9), proptest::bool::weighted(0.9)),
         (kind, wanted, applied) in (any_kind(), any_stamp(), proptest::option::weighted(0.9, any_stamp())),
         conditions in any_conditions(),
+        is_held in proptest::bool::weighted(0.1),
     ) {
         let said = Said { in_this_session, is_genuine, kind, wanted, applied, conditions: &conditions };
-        let verdict = derive(&Evidence { latest, link, said: Some(said) });
+        let verdict = derive(&Evidence { latest, link, said: Some(said), is_held });
         let is_fresh = matches!(link, Link::Open { heard_ms_ago } if heard_ms_ago < FRESH_MS);
         let holds = |kind: &ConditionType| conditions.iter().any(|c| {
             c.kind == *kind && c.status == Holds::True && c.observed_version == latest.map(|latest| latest.version)
         });
         let is_refused = kind != OutcomeKind::Applied && Some(wanted) == latest;
-        let is_held = latest.is_some() && is_fresh && in_this_session && is_genuine && !is_refused && applied == latest;
-        let all = is_held && ConditionType::ALL.iter().filter(|kind| kind.is_blocking()).all(holds);
-        prop_assert_eq!(all, matches!(verdict.state, State::Converged | State::Degraded));
+        let has_it = latest.is_some() && is_fresh && in_this_session && is_genuine && !is_refused && applied == latest;
+        let all = has_it && ConditionType::ALL.iter().filter(|kind| kind.is_blocking()).all(holds);
+        prop_assert_eq!(all && !is_held, matches!(verdict.state, State::Converged | State::Degraded));
+        prop_assert_eq!(all, verdict.is_in_force());
         prop_assert_eq!(verdict.missing.is_none(), verdict.state == State::Converged);
     }
 }

@@ -67,10 +67,10 @@ impl Held {
 }
 
 impl Fleet {
-    /// Which rollout holds hosts back as far as is known here, and how many of its stages are opened.
+    /// Whether it is known here that this rollout, with so many of its stages opened, or none, holds hosts back.
     #[must_use]
-    pub fn holds(&self) -> Option<(RolloutId, u32)> {
-        self.held.holds.as_ref().map(|holds| (holds.rollout, holds.stage))
+    pub fn follows(&self, rollout: Option<(RolloutId, u32)>) -> bool {
+        self.held.is_told && self.held.holds.as_ref().map(|holds| (holds.rollout, holds.stage)) == rollout
     }
 
     /// Takes whom a rollout holds back from now on. What is to be rendered for that is in [`Fleet::poll_pin`].

@@ -14,11 +14,13 @@ use holdfast_api::problem::ProblemType;
 use holdfast_events::{Detail, OperationVerb};
 use holdfast_model::brake::{BrakeLimits, Braked};
 use holdfast_model::digest::Digest;
+use holdfast_model::ids::RolloutId;
 use holdfast_model::intent::ObjectKey;
 use holdfast_model::numbers::Revision;
 use holdfast_model::secret::secret_at;
 use holdfast_store::intent::{Applied, IntentChange};
 use holdfast_store::once::RequestKey;
+use holdfast_store::rollout::RolloutStart;
 use tokio::sync::Mutex;
 
 use super::auth::Caller;
@@ -27,6 +29,7 @@ use super::intent::Snapshot;
 use super::names::host_name;
 use super::plan::{Trial, Wanted, try_on};
 use super::refuse::Refusal;
+use super::rollouts::InStages;
 
 /// How often a change is judged again because others came between. Those of this process take turns, so each time is a change of another.
 const TRIES_MAX: u32 = 20;
@@ -62,7 +65,12 @@ pub(crate) struct Asked {
     pub(crate) only_if: Option<(ObjectKey, u64)>,
     pub(crate) key: Option<RequestKey>,
     pub(crate) acknowledge: Option<Acknowledgement>,
+    /// How it goes through the fleet, if not at once.
+    pub(crate) in_stages: Option<InStages>,
 }
+
+/// What came of a change, and which rollout began with it, if one did.
+pub(crate) type Stored = (Applied, Option<RolloutId>);
 
 /// What is the same whatever it is asked for on.
 pub(crate) fn fixed(wanted: Arc<Wanted>) -> Making {
@@ -70,7 +78,7 @@ pub(crate) fn fixed(wanted: Arc<Wanted>) -> Making {
 }
 
 /// Judges a change and stores it on what it was judged on; what it was judged on, and what came of it.
-pub(crate) async fn store(door: &Shared, caller: &Caller, asked: Asked) -> Result<(Arc<Snapshot>, Applied), Refusal> {
+pub(crate) async fn store(door: &Shared, caller: &Caller, asked: Asked) -> Result<(Arc<Snapshot>, Stored), Refusal> {
     let because = because(asked.acknowledge.as_ref())?;
     let _turn = door.brake.turn.lock().await;
     for _ in 0..TRIES_MAX {
@@ -78,14 +86,14 @@ pub(crate) async fn store(door: &Shared, caller: &Caller, asked: Asked) -> Resul
         if asked.expected.is_some_and(|expected| expected != base.revision.raw()) {
             let applied = before(door, asked.key.clone()).await?;
             let moved = Applied::Moved { revision: base.revision };
-            return Ok((base, applied.unwrap_or(moved)));
+            return Ok((base, (applied.unwrap_or(moved), None)));
         }
-        let wanted = match (asked.wanted)(&base) {
-            Ok(wanted) => wanted,
+        let (wanted, start) = match made_on(&asked, &base) {
+            Ok(made) => made,
             // What was done before was possible then.
             Err(refusal) => {
                 let applied = before(door, asked.key.clone()).await?;
-                return applied.map(|applied| (base, applied)).ok_or(refusal);
+                return applied.map(|applied| (base, (applied, None))).ok_or(refusal);
             }
         };
         if let Some((key, shown)) = &asked.only_if {
@@ -93,25 +101,37 @@ pub(crate) async fn store(door: &Shared, caller: &Caller, asked: Asked) -> Resul
             if there.map(Revision::raw) != Some(*shown) {
                 let applied = before(door, asked.key.clone()).await?;
                 let refusal = || Refusal::stale_object(key, there, *shown);
-                return applied.map(|applied| (base, applied)).ok_or_else(refusal);
+                return applied.map(|applied| (base, (applied, None))).ok_or_else(refusal);
             }
         }
         let trial = tried(door, &base, &wanted).await?;
         if let Some(braked) = trial.braked.as_ref().filter(|_| !is_meant(&trial, asked.acknowledge.as_ref())) {
             if let Some(applied) = before(door, asked.key.clone()).await? {
-                return Ok((base, applied));
+                return Ok((base, (applied, None)));
             }
             let view = view(braked, trial.digest, door.brake.limits, &base, caller);
             return Err(Refusal::braked(view, asked.acknowledge.is_some()));
         }
         let because = trial.braked.as_ref().and(because.clone());
-        let applied = door.store.apply_intent(change(caller, &asked, &wanted, base.revision, because)).await?;
+        let change = change(caller, &asked, &wanted, base.revision, because);
+        let begins = start.as_ref().map(|start| start.rollout);
+        let applied = match start {
+            None => door.store.apply_intent(change).await?,
+            Some(start) => door.store.apply_in_stages(change, start).await?,
+        };
         if asked.expected.is_none() && matches!(applied, Applied::Moved { .. }) {
             continue;
         }
-        return Ok((base, applied));
+        let begun = begins.filter(|_| matches!(applied, Applied::Changed { .. }));
+        return Ok((base, (applied, begun)));
     }
     Err(Refusal::new(ProblemType::Busy, "others change the fleet faster than this can be judged; nothing was changed"))
+}
+
+/// What a change comes to on a revision, and who is in which stage of it.
+fn made_on(asked: &Asked, base: &Snapshot) -> Result<(Arc<Wanted>, Option<RolloutStart>), Refusal> {
+    let start = asked.in_stages.as_ref().map(|in_stages| in_stages.start(base)).transpose()?;
+    Ok(((asked.wanted)(base)?, start))
 }
 
 /// Tries a change beside the threads that serve; whoever holds the turn waits for no plan.

@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
+use holdfast_api::rollout::HeldView;
 use holdfast_api::status::{HostCounts, RevisionState, StatusView, WaitEnd, WaitFor};
 use holdfast_events::{SignatureBytes, VerifyingKeyBytes};
 use holdfast_identity::{Signature, VerifyingKey};
@@ -15,7 +16,7 @@ use holdfast_model::numbers::Revision;
 use holdfast_model::statement::{Authority, outcome_bytes};
 use holdfast_model::status::{Counts, Missing, State, Verdict};
 use holdfast_store::Store;
-use holdfast_store::status::{ComponentStatus, FleetStatus, HostStatus, ObservedOutcome};
+use holdfast_store::status::{ComponentStatus, FleetStatus, HeldAt, HostStatus, ObservedOutcome};
 use time::OffsetDateTime;
 use tokio::time::Instant;
 
@@ -31,12 +32,19 @@ pub(crate) struct JudgedHost {
     /// One for each component, in their order.
     pub(crate) components: Vec<JudgedComponent>,
     pub(crate) state: State,
+    /// The same of the revision that it is held at, if a rollout holds it.
+    pub(crate) own_state: State,
 }
 
 impl JudgedHost {
-    fn new(status: HostStatus, components: Vec<JudgedComponent>) -> Self {
+    fn new(status: HostStatus, components: Vec<JudgedComponent>, own: &Counts) -> Self {
         let counts: Counts = components.iter().map(|component| component.state).collect();
-        Self { status, components, state: counts.roll_up() }
+        Self { status, components, state: counts.roll_up(), own_state: own.roll_up() }
+    }
+
+    /// Its state with a revision: what it is held at is no news of a later one, and all there is of an earlier.
+    pub(crate) fn state_with(&self, revision: Revision) -> State {
+        if self.status.held.is_some_and(|held| revision <= held.revision) { self.own_state } else { self.state }
     }
 
     /// Each component with what its evidence amounts to.
@@ -66,7 +74,8 @@ pub(crate) struct JudgedFleet {
 impl JudgedFleet {
     /// The answer about one revision for those hosts that may be seen.
     pub(crate) fn status(&self, revision: Revision, sees: impl Fn(&JudgedHost) -> bool) -> StatusView {
-        let counts: Counts = self.hosts.iter().filter(|host| sees(host)).map(|host| host.state).collect();
+        let counts: Counts =
+            self.hosts.iter().filter(|host| sees(host)).map(|host| host.state_with(revision)).collect();
         let state = if self.rendered_revision < revision {
             RevisionState::Published
         } else {
@@ -78,6 +87,7 @@ impl JudgedFleet {
             hosts: HostCounts::from(counts),
             latest_revision: self.revision.raw(),
             rendered_revision: self.rendered_revision.raw(),
+            held: self.held(revision, sees),
             wait: None,
         }
     }
@@ -87,6 +97,19 @@ impl JudgedFleet {
         let parts = self.hosts.iter().filter(|host| sees(host)).flat_map(JudgedHost::judged);
         parts.into_iter().any(|(component, judged)| has_failed_long(component, judged.state, now))
     }
+
+    /// What a rollout holds back of those hosts, if the revision is later than what they are held at.
+    fn held(&self, revision: Revision, sees: impl Fn(&JudgedHost) -> bool) -> Option<HeldView> {
+        let held = self.hosts.iter().filter(|host| sees(host)).filter_map(|host| host.status.held);
+        let held: Vec<HeldAt> = held.filter(|held| held.revision < revision).collect();
+        held.first().map(|first| HeldView { hosts: held.len() as u64, ..held_view(first) })
+    }
+}
+
+/// What holds one host back.
+pub(crate) fn held_view(held: &HeldAt) -> HeldView {
+    let (rollout, state) = (held.rollout.to_string(), held.state.word().to_owned());
+    HeldView { rollout, revision: held.revision.raw(), hosts: 1, state }
 }
 
 /// Whether a component has been failed for so long that its recovery snapshot does not mend it any more.
@@ -191,8 +214,14 @@ fn judge(fleet: FleetStatus, authority: Authority, proven: &Proven) -> JudgedFle
                 signature_valid: said.is_some_and(|said| trusts(&status.outcome_key, said)),
             }
         };
-        let components = status.components.iter().map(judged).collect();
-        JudgedHost::new(status, components)
+        let components: Vec<JudgedComponent> = status.components.iter().map(judged).collect();
+        let own = if status.held.is_some() {
+            let let_go = HostStatus { held: None, ..status.clone() };
+            status.components.iter().map(|component| let_go.verdict_of(component, &trusts).state).collect()
+        } else {
+            components.iter().map(|component| component.state).collect()
+        };
+        JudgedHost::new(status, components, &own)
     };
     JudgedFleet { revision, rendered_revision, hosts: hosts.into_iter().map(one).collect() }
 }

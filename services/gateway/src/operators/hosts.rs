@@ -33,7 +33,7 @@ use super::changes::{policy_changes, rules_of_body};
 use super::cursor;
 use super::door::Shared;
 use super::drift::drift_view;
-use super::fleet::{JudgedComponent, JudgedHost};
+use super::fleet::{JudgedComponent, JudgedHost, held_view};
 use super::intent::Snapshot;
 use super::names::{Names, host_name, hosts, suggestion};
 use super::refuse::Refusal;
@@ -169,6 +169,7 @@ fn host_view(host: &JudgedHost, snapshot: &Snapshot) -> HostView {
         session: status.session.as_ref().map(session_view),
         components: host.judged().map(|(status, judged)| component_view(status, *judged)).collect(),
         drift: drift_view(&status.drifts, OffsetDateTime::now_utc()),
+        held: status.held.as_ref().map(held_view),
     }
 }
 

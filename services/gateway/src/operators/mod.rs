@@ -34,6 +34,7 @@ mod refuse;
 mod request;
 mod restore;
 mod revisions;
+mod rollouts;
 mod router;
 mod scrape;
 mod settle;

@@ -69,6 +69,7 @@ pub(crate) async fn set_mode(
         only_if: None,
         key: key.map(|key| key.of(&caller)),
         acknowledge: request.acknowledge,
+        in_stages: None,
     };
     let (base, applied) = brake::store(&door, &caller, asked).await?;
     answer(&door, Some(&base), applied, Vec::new(), on).await

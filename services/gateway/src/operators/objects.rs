@@ -12,9 +12,11 @@ use holdfast_api::object::{ApplyRequest, ApplyResponse, Change, DeleteRequest, O
 use holdfast_api::problem::Problem;
 use holdfast_documents::near::did_you_mean;
 use holdfast_events::{Hint, OperationVerb};
+use holdfast_model::ids::RolloutId;
 use holdfast_model::intent::{Kind, Object, ObjectKey, Spec};
 use holdfast_model::name::Name;
 use holdfast_model::numbers::Revision;
+use holdfast_model::rollout::stage::StageSpec;
 use holdfast_runtime::fail_point;
 use holdfast_store::intent::{Applied, ChangeKind, KeptChange};
 use serde::Deserialize;
@@ -30,6 +32,7 @@ use super::names::{host_name, suggestion};
 use super::plan::{Wanted, check_digest, plan_now, views};
 use super::refuse::Refusal;
 use super::request::{Body, Key, LargeBody, NamedRequest, Params};
+use super::rollouts::{self, InStages};
 
 /// How many bytes of documents one page has before it ends: half of what clients take of an answer.
 const PAGE_BYTES_MAX: usize = 2 * 1024 * 1024;
@@ -51,7 +54,8 @@ pub(crate) async fn apply(
     body: LargeBody<ApplyRequest>,
 ) -> Result<Answered, Refusal> {
     caller.may(Act::Edit)?;
-    let LargeBody { value, permit, key } = body;
+    let LargeBody { mut value, permit, key } = body;
+    let in_stages = InStages::read(&caller, value.rollout.take())?;
     let mut expected = etag::expected(value.expected_revision, tag)?;
     let acknowledge = value.acknowledge.clone();
     let demanded = value.expected_plan.clone();
@@ -63,15 +67,15 @@ pub(crate) async fn apply(
         if let Some(key) = key.clone()
             && let Some(before) = door.store.recall_intent(key).await?
         {
-            return answer(&door, None, before, named, expected).await;
+            return answer(&door, None, (before, None), named, expected).await;
         }
         let (_, plan) = plan_now(&door, Arc::clone(&wanted)).await?;
         check_digest(&plan, demanded.as_deref())?;
         // What was planned is done on what it was planned on, or not at all.
         expected = expected.or(Some(plan.base_revision.raw()));
     }
-    let asked =
-        Asked { wanted: brake::fixed(wanted), verb: OperationVerb::Apply, expected, only_if: None, key, acknowledge };
+    let (wanted, verb) = (brake::fixed(wanted), OperationVerb::Apply);
+    let asked = Asked { wanted, verb, expected, only_if: None, key, acknowledge, in_stages };
     let (base, applied) = brake::store(&door, &caller, asked).await?;
     let response = answer(&door, Some(&base), applied, named, expected).await?;
     drop(permit);
@@ -91,7 +95,7 @@ const REPLAYED: (HeaderName, &str) = (HeaderName::from_static("idempotency-repla
 pub(crate) async fn answer(
     door: &Shared,
     base: Option<&Snapshot>,
-    applied: Applied,
+    (applied, mut rollout): (Applied, Option<RolloutId>),
     named: Vec<ObjectKey>,
     expected: Option<u64>,
 ) -> Result<Answered, Refusal> {
@@ -101,7 +105,9 @@ pub(crate) async fn answer(
         Applied::OtherRequest => return Err(Refusal::other_request()),
         Applied::Moved { revision } => return Err(Refusal::stale(revision, expected.unwrap_or_default())),
         Applied::Missing { missing } => return Err(Refusal::none_of(&missing)),
-        Applied::Before(KeptChange { revision, operation }) => {
+        Applied::RolloutOpen { rollout } => return Err(Refusal::rollout_open(rollout)),
+        Applied::Before(KeptChange { revision, operation, rollout: begun }) => {
+            rollout = begun;
             if operation.is_some() {
                 changes.extend(door.store.changes_of(revision).await?.into_iter().map(|(key, kind)| (key, word(kind))));
             }
@@ -124,9 +130,12 @@ pub(crate) async fn answer(
             revision
         }
     };
-    let warnings = warnings(door, changes.keys()).await;
+    let mut warnings = warnings(door, changes.keys()).await;
+    warnings.extend(held(door, rollout).await);
     let (operation, unchanged) = (by.map(|operation| operation.to_string()), by.is_none());
-    let response = ApplyResponse { revision: revision.raw(), operation, unchanged, objects: views(changes), warnings };
+    let rollout = rollout.map(|rollout| rollout.to_string());
+    let (revision, objects) = (revision.raw(), views(changes));
+    let response = ApplyResponse { revision, operation, rollout, unchanged, objects, warnings };
     Ok((AppendHeaders(replayed), Json(response)))
 }
 
@@ -149,6 +158,25 @@ async fn warnings(door: &Shared, keys: impl Iterator<Item = &ObjectKey>) -> Vec<
             Vec::new()
         }
     }
+}
+
+/// What the open rollout holds back of a change, if it does: this change's own, or another's.
+async fn held(door: &Shared, own: Option<RolloutId>) -> Vec<String> {
+    let open = match door.store.open_rollout().await {
+        Ok(open) => open,
+        Err(error) => {
+            // The change is made: failing now would say otherwise.
+            tracing::warn!(%error, "what a rollout holds back of a change cannot be told");
+            return Vec::new();
+        }
+    };
+    let Some(open) = open else { return Vec::new() };
+    let Some(held) = rollouts::held_view(&open) else { return Vec::new() };
+    let mut said = vec![format!("{}: they get this when their stage opens", held.text())];
+    if let Some(rest) = open.stages.last().filter(|last| own == Some(open.id) && last.stage == StageSpec::Rest) {
+        said.push(format!("no stage names {} of them: they are its last stage", rest.hosts));
+    }
+    said
 }
 
 /// Which of the objects that a revision put were not in force before it.
@@ -284,6 +312,7 @@ async fn take_out(
         only_if,
         key,
         acknowledge: request.acknowledge,
+        in_stages: InStages::read(caller, request.rollout)?,
     };
     let (base, applied) = brake::store(door, caller, asked).await?;
     answer(door, Some(&base), applied, Vec::new(), expected).await

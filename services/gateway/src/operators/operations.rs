@@ -24,6 +24,7 @@ use super::gauges;
 use super::hosts::{rfc3339, stamp_view};
 use super::refuse::Refusal;
 use super::request::{Key, Params, wait_of};
+use super::rollouts::held_view;
 use super::settle::{Looked, look_at};
 use super::status::look_again;
 use super::targets::{HostLook, Part, Presence, counts, look, overwritten_at};
@@ -42,6 +43,7 @@ fn view(operation: &Operation) -> OperationView {
         finished_at: operation.finished_at.map(rfc3339),
         rendered: operation.is_rendered,
         hosts: None,
+        held: None,
     }
 }
 
@@ -56,7 +58,8 @@ async fn found(door: &Shared, id: OperationId) -> Result<Operation, Refusal> {
 /// An operation with what became of it on the hosts that a caller may see.
 async fn counted(door: &Shared, caller: &Caller, operation: &Operation) -> Result<OperationView, Refusal> {
     if !operation.is_rendered {
-        return Ok(view(operation));
+        let held = door.store.open_rollout().await?.filter(|open| open.held_revision < operation.revision);
+        return Ok(OperationView { held: held.as_ref().and_then(held_view), ..view(operation) });
     }
     let since = Instant::now();
     let by = overwritten_at(door, operation).await?;

@@ -11,6 +11,7 @@ use axum::response::{IntoResponse, Response};
 use holdfast_api::brake::BrakeView;
 use holdfast_api::problem::{Finding, PROBLEM_JSON, Problem, ProblemType};
 use holdfast_documents::Faults;
+use holdfast_model::ids::RolloutId;
 use holdfast_model::numbers::Revision;
 use holdfast_model::secret::{redacted, secret_at};
 use holdfast_runtime::Chain;
@@ -107,6 +108,13 @@ impl Refusal {
     pub(crate) fn other_request() -> Self {
         let text = "another request of this token has this Idempotency-Key; nothing was changed";
         Self::new(ProblemType::IdempotencyKeyReused, text)
+    }
+
+    /// Another change goes through the fleet in stages.
+    pub(crate) fn rollout_open(rollout: RolloutId) -> Self {
+        let text =
+            format!("rollout {rollout} is open: finish or abort it first, or apply without one; nothing was changed");
+        Self::new(ProblemType::RolloutOpen, text)
     }
 
     /// A token was made before by the same request.

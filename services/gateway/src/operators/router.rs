@@ -17,7 +17,7 @@ use super::door::Shared;
 use super::refuse::{self, Refusal};
 use super::{
     audit, authority, decommission, directives, explain, history, hosts, modes, objects, operations, plan, plane,
-    rebuild, restore, revisions, status, tokens,
+    rebuild, restore, revisions, rollouts, status, tokens,
 };
 
 #[derive(OpenApi)]
@@ -70,6 +70,11 @@ fn described() -> OpenApiRouter<Shared> {
         .routes(routes!(operations::one))
         .routes(routes!(operations::hosts))
         .routes(routes!(operations::cancel))
+        .routes(routes!(rollouts::list))
+        .routes(routes!(rollouts::one))
+        .routes(routes!(rollouts::pause))
+        .routes(routes!(rollouts::resume))
+        .routes(routes!(rollouts::abort))
         .routes(routes!(tokens::enrol::create, tokens::enrol::list))
         .routes(routes!(tokens::enrol::revoke))
         .routes(routes!(tokens::api::create, tokens::api::list))

@@ -20,6 +20,7 @@ use uuid::Uuid;
 
 use super::audit::AuditDoor;
 use super::door::Door;
+use super::rollouts;
 use super::router::router;
 use super::{scrape, settle};
 
@@ -66,6 +67,7 @@ pub fn start(
         scrape::show(&door, metrics);
     }
     tasks.background("operators settle", settle::run(Arc::clone(&door)));
+    tasks.background("operators rollouts", rollouts::run(Arc::clone(&door)));
     let shutdown = tasks.shutdown().token();
     let routes = router(door);
     tasks.critical("operators door", async move {

@@ -11,13 +11,13 @@ use holdfast_model::desired::{Component, Stamp};
 use holdfast_model::ids::HostId;
 use holdfast_model::numbers::Revision;
 use holdfast_model::operation::{HostOutcome, OutcomeCounts, Rendered, TargetFacts, outcome_of};
-use holdfast_model::status::{FRESH_MS, State};
+use holdfast_model::status::{FRESH_MS, State, Verdict};
 use holdfast_store::operation::{Operation, Seen, Target};
 use holdfast_store::status::ComponentStatus;
 use time::OffsetDateTime;
 
 use super::door::Shared;
-use super::fleet::{JudgedFleet, JudgedHost};
+use super::fleet::{JudgedComponent, JudgedFleet, JudgedHost};
 use super::refuse::Refusal;
 
 /// One component of a host that an operation waits for.
@@ -189,6 +189,8 @@ struct Evidence<'a> {
     host: &'a JudgedHost,
     status: &'a ComponentStatus,
     state: State,
+    /// Whether it is proven to have what was rendered for it last.
+    is_in_force: bool,
     signature_valid: bool,
 }
 
@@ -196,7 +198,9 @@ impl<'a> Evidence<'a> {
     fn of(host: &'a JudgedHost, component: Component) -> Option<Self> {
         let mut pairs = host.status.components.iter().zip(&host.components);
         let (status, judged) = pairs.find(|(status, _)| status.component == component)?;
-        Some(Self { host, status, state: judged.state, signature_valid: judged.signature_valid })
+        let JudgedComponent { state, missing, signature_valid } = *judged;
+        let is_in_force = Verdict { state, missing }.is_in_force();
+        Some(Self { host, status, state, is_in_force, signature_valid })
     }
 
     fn latest(&self) -> Option<Rendered> {
@@ -206,7 +210,7 @@ impl<'a> Evidence<'a> {
 
     /// What the host is proven to have in force, with its content.
     fn proven(&self) -> Option<Stamp> {
-        if matches!(self.state, State::Converged | State::Degraded) {
+        if self.is_in_force {
             return self.status.latest;
         }
         let applied = self.status.outcome.as_ref().and_then(|said| said.outcome.applied)?;
@@ -215,8 +219,7 @@ impl<'a> Evidence<'a> {
         }
         // The same derivation, as if what it has were the newest.
         let as_if = ComponentStatus { latest: Some(applied), ..self.status.clone() };
-        let state = self.host.status.verdict_of(&as_if, &|_, _| self.signature_valid).state;
-        matches!(state, State::Converged | State::Degraded).then_some(applied)
+        self.host.status.verdict_of(&as_if, &|_, _| self.signature_valid).is_in_force().then_some(applied)
     }
 
     /// The same, where it is what is waited for, or of a revision that is known.

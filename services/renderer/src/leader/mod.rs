@@ -6,6 +6,7 @@
 
 mod decide;
 mod follow;
+mod hold;
 mod relay;
 mod render;
 mod report;

@@ -1,18 +1,18 @@
 //! Renders what changed and commits it, one transaction a render.
 
-use holdfast_events::Hint;
+use holdfast_events::{Hint, RenderedLetGo};
 use holdfast_model::desired::Desired;
 use holdfast_model::numbers::LeaseTerm;
 use holdfast_model::statement::Authority;
 use holdfast_render::Edit;
-use holdfast_render::fleet::{Fleet, Planned};
+use holdfast_render::fleet::{Fleet, LetGo, Planned};
 use holdfast_runtime::fail_point;
 use holdfast_store::intent::{Changes, HostChange, ObjectChange};
 use holdfast_store::render::RenderCommit;
 use tokio::time::Instant;
 
 use super::follow::Following;
-use super::{Clock, Means, TermEnd, hint, passes, wait, words};
+use super::{Clock, Means, TermEnd, hint, hold, passes, wait, words};
 
 /// The number of the first hint of a render; the one before it says that the term begins.
 const FIRST_OF_RENDERS: u64 = 2;
@@ -33,7 +33,7 @@ pub(super) async fn run(means: &Means, term: LeaseTerm, authority: Authority) ->
                 Err(end) => return end,
             },
         };
-        let (until, found) = (changes.until, changes.authority_epoch);
+        let (until, found, rollout) = (changes.until, changes.authority_epoch, changes.rollout);
         if found != authority.epoch {
             return TermEnd::OtherLife { known: authority.epoch, found };
         }
@@ -44,6 +44,10 @@ pub(super) async fn run(means: &Means, term: LeaseTerm, authority: Authority) ->
             tracing::debug!(revision = %until, "intent read");
             fleet.handle_edits(edits_of(changes), until, clock.now());
         }
+        fleet = match hold::follow(means, &following, fleet, rollout, &mut hints).await {
+            Ok(back) => back,
+            Err(end) => return end,
+        };
         if let Err(end) = following.let_in(means, &mut hints).await {
             return end;
         }
@@ -111,7 +115,7 @@ async fn commit_due(
     }
 }
 
-fn signed(means: &Means, following: &Following, planned: &Planned) -> RenderCommit {
+pub(super) fn signed(means: &Means, following: &Following, planned: &Planned) -> RenderCommit {
     let plan = &planned.plan;
     RenderCommit {
         lease_term: following.term,
@@ -119,6 +123,8 @@ fn signed(means: &Means, following: &Following, planned: &Planned) -> RenderComm
         earlier: following.earlier_of(plan.states.iter().map(|state| state.host)),
         revision: plan.revision,
         intent: plan.intent,
+        is_of_held: plan.is_of_held,
+        let_go: plan.let_go.map(|LetGo { rollout, stage, revision }| RenderedLetGo { rollout, stage, revision }),
         hosts_rendered: plan.hosts_rendered,
         states: plan.states.iter().map(|state| following.sign(means, *state)).collect(),
         artifacts: plan.artifacts.clone(),
@@ -126,7 +132,7 @@ fn signed(means: &Means, following: &Following, planned: &Planned) -> RenderComm
 }
 
 /// After the commit, never before; hosts first, since the copy of the events waits for nobody.
-async fn announce(means: &Means, term: LeaseTerm, planned: &Planned, hints: &mut u64) {
+pub(super) async fn announce(means: &Means, term: LeaseTerm, planned: &Planned, hints: &mut u64) {
     let plan = &planned.plan;
     tracing::info!(
         revision = %plan.revision,

@@ -7,7 +7,7 @@ use holdfast_events::{
     Actor, Content, Detail, Event, ObjectDeleted, ObjectPut, OperationAccepted, OperationState, OperationVerb,
 };
 use holdfast_model::digest::Digest;
-use holdfast_model::ids::{ObjectId, OperationId};
+use holdfast_model::ids::{ObjectId, OperationId, RolloutId};
 use holdfast_model::intent::{Kind, Object, ObjectKey};
 use holdfast_model::name::Name;
 use holdfast_model::numbers::Revision;
@@ -21,6 +21,7 @@ use crate::error::Error;
 use crate::once::{Deed, Once, RequestKey};
 use crate::outbox::Outbox;
 use crate::pool::Store;
+use crate::rollout::{self, RolloutStart};
 use crate::value::{big, digest, from_json, number, text, to_json};
 
 /// A change that somebody asks for.
@@ -84,6 +85,11 @@ pub enum Applied {
         /// All of it.
         missing: Vec<ObjectKey>,
     },
+    /// It was to go through the fleet in stages, and another change does; nothing was written.
+    RolloutOpen {
+        /// Which.
+        rollout: RolloutId,
+    },
     /// There is a later revision than the one that was expected; nothing was written.
     Moved {
         /// The last revision.
@@ -97,20 +103,37 @@ impl Store {
     /// # Errors
     /// [`Error::NamedTwice`] if the change contradicts itself; [`Error::OutcomeUnknown`] if it may or may not have been made.
     pub async fn apply_intent(&self, change: IntentChange) -> Result<Applied, Error> {
+        self.accept(change, None).await
+    }
+
+    /// The same, and hosts get it stage by stage: the rollout begins with it. What is changed already begins none.
+    ///
+    /// # Errors
+    /// As [`Store::apply_intent`].
+    pub async fn apply_in_stages(&self, change: IntentChange, start: RolloutStart) -> Result<Applied, Error> {
+        self.accept(change, Some(start)).await
+    }
+
+    async fn accept(&self, change: IntentChange, start: Option<RolloutStart>) -> Result<Applied, Error> {
         let key = change.key.clone();
-        let prepared = Arc::new(Prepared::new(change)?);
+        let rollout = start.as_ref().map(|start| start.rollout);
+        let prepared = Arc::new(Prepared { start, ..Prepared::new(change)? });
         let done = self.transact_once("apply intent", key, move |tx| {
             let prepared = Arc::clone(&prepared);
             Box::pin(async move {
                 let answer = apply(tx, &prepared).await?;
                 let kept = match &answer {
                     Applied::Changed { revision, operation, .. } => {
-                        Some(KeptChange { revision: *revision, operation: Some(*operation) })
+                        Some(KeptChange { revision: *revision, operation: Some(*operation), rollout })
                     }
-                    Applied::Unchanged { revision } => Some(KeptChange { revision: *revision, operation: None }),
-                    Applied::Missing { .. } | Applied::Moved { .. } | Applied::Before(_) | Applied::OtherRequest => {
-                        None
+                    Applied::Unchanged { revision } => {
+                        Some(KeptChange { revision: *revision, operation: None, rollout: None })
                     }
+                    Applied::Missing { .. }
+                    | Applied::Moved { .. }
+                    | Applied::RolloutOpen { .. }
+                    | Applied::Before(_)
+                    | Applied::OtherRequest => None,
                 };
                 Ok(match kept {
                     Some(kept) => Deed::Done { answer, kept, operation: kept.operation },
@@ -129,6 +152,8 @@ impl Store {
 /// A change with its contents placed, made before any lock is held.
 struct Prepared {
     change: IntentChange,
+    /// How it goes through the fleet, if not at once.
+    start: Option<RolloutStart>,
     contents: BTreeMap<ObjectKey, Content>,
     artifacts: BTreeMap<Digest, Vec<u8>>,
 }
@@ -150,7 +175,7 @@ impl Prepared {
                 return Err(Error::NamedTwice(key.clone()));
             }
         }
-        Ok(Self { change, contents, artifacts })
+        Ok(Self { change, start: None, contents, artifacts })
     }
 }
 
@@ -161,10 +186,10 @@ struct InForce {
 }
 
 /// What is to be written: which contents, under which identity, and which objects end.
-struct Plan<'a> {
-    puts: Vec<(ObjectId, &'a ObjectKey, &'a Content)>,
-    deletes: Vec<(ObjectId, &'a ObjectKey)>,
-    missing: Vec<ObjectKey>,
+pub(crate) struct Plan<'a> {
+    pub(crate) puts: Vec<(ObjectId, &'a ObjectKey, &'a Content)>,
+    pub(crate) deletes: Vec<(ObjectId, &'a ObjectKey)>,
+    pub(crate) missing: Vec<ObjectKey>,
 }
 
 fn plan_change<'a>(prepared: &'a Prepared, in_force: &'a BTreeMap<ObjectKey, InForce>) -> Plan<'a> {
@@ -205,18 +230,41 @@ async fn apply(tx: &mut PgConnection, prepared: &Prepared) -> Result<Applied, Er
     if !plan.missing.is_empty() {
         return Ok(Applied::Missing { missing: plan.missing });
     }
-    let count = plan.puts.len() + plan.deletes.len();
-    if count == 0 {
+    if plan.puts.is_empty() && plan.deletes.is_empty() {
         return Ok(Applied::Unchanged { revision: latest });
     }
-    let revision = next(latest)?;
-    let operation = OperationId::new(Uuid::now_v7());
-    let changes = u32::try_from(count).map_err(|_| Error::value("changes", count))?;
+    if prepared.start.is_some()
+        && let Some(rollout) = rollout::open_id(tx).await?
+    {
+        return Ok(Applied::RolloutOpen { rollout });
+    }
     let artifacts = artifact::insert_all_but_last(tx, prepared.artifacts.iter()).await?;
-    write(tx, change, &Numbers { revision, operation, changes }, &plan, artifacts).await?;
-    let mut outbox = Outbox::of_operation(change.actor, operation);
-    let because = change.because.clone();
-    outbox.push(OperationAccepted { operation, verb: change.verb, revision, changes, because })?;
+    let (revision, operation) =
+        write_plan(tx, (change.actor, change.verb), change.because.clone(), latest, &plan, artifacts).await?;
+    if let Some(start) = &prepared.start {
+        rollout::insert(tx, change.actor, start, (latest, revision), operation).await?;
+    }
+    let put = plan.puts.iter().map(|(_, key, _)| (*key).clone()).collect();
+    let deleted = plan.deletes.iter().map(|(_, key)| (*key).clone()).collect();
+    Ok(Applied::Changed { revision, operation, put, deleted })
+}
+
+/// Writes a change that changes something: the revision after the latest, with its objects, operation and events. The caller holds the lock.
+pub(crate) async fn write_plan(
+    tx: &mut PgConnection,
+    asked: (Actor, OperationVerb),
+    because: Option<Detail>,
+    latest: Revision,
+    plan: &Plan<'_>,
+    artifacts: Chunk<'_>,
+) -> Result<(Revision, OperationId), Error> {
+    let (revision, operation) = (next(latest)?, OperationId::new(Uuid::now_v7()));
+    let count = plan.puts.len() + plan.deletes.len();
+    let changes = u32::try_from(count).map_err(|_| Error::value("changes", count))?;
+    write(tx, asked, &Numbers { revision, operation, changes }, plan, artifacts).await?;
+    let (actor, verb) = asked;
+    let mut outbox = Outbox::of_operation(actor, operation);
+    outbox.push(OperationAccepted { operation, verb, revision, changes, because })?;
     for (object, key, content) in &plan.puts {
         let (namespace, name) = (key.namespace.clone(), key.name.clone());
         let content = (*content).clone();
@@ -227,9 +275,7 @@ async fn apply(tx: &mut PgConnection, prepared: &Prepared) -> Result<Applied, Er
         outbox.push(Event::from(ObjectDeleted { revision, object: *object, kind, namespace, name }))?;
     }
     outbox.write(tx).await?;
-    let put = plan.puts.iter().map(|(_, key, _)| (*key).clone()).collect();
-    let deleted = plan.deletes.iter().map(|(_, key)| (*key).clone()).collect();
-    Ok(Applied::Changed { revision, operation, put, deleted })
+    Ok((revision, operation))
 }
 
 #[derive(sqlx::FromRow)]
@@ -282,14 +328,23 @@ impl InForceRow {
             return Ok(None);
         };
         let kind = kind_of("objects.kind", &kind)?;
-        let content = match (self.spec, self.spec_digest) {
-            (Some(spec), None) => Content::Inline(from_json("objects.spec", spec)?),
-            (None, Some(bytes)) => Content::Artifact { kind, digest: digest("objects.spec_digest", &bytes)? },
-            (Some(_), Some(_)) | (None, None) => return Err(Error::value("objects.spec", "both or neither")),
-        };
+        let content = content_of(kind, self.spec, self.spec_digest)?;
         let key =
             ObjectKey { kind, namespace: text("objects.namespace", &namespace)?, name: text("objects.name", &name)? };
         Ok(Some((key, InForce { object: ObjectId::new(object), content })))
+    }
+}
+
+/// What an object says, or the digest of it.
+pub(crate) fn content_of(
+    kind: Kind,
+    spec: Option<serde_json::Value>,
+    spec_digest: Option<Vec<u8>>,
+) -> Result<Content, Error> {
+    match (spec, spec_digest) {
+        (Some(spec), None) => Ok(Content::Inline(from_json("objects.spec", spec)?)),
+        (None, Some(bytes)) => Ok(Content::Artifact { kind, digest: digest("objects.spec_digest", &bytes)? }),
+        (Some(_), Some(_)) | (None, None) => Err(Error::value("objects.spec", "both or neither")),
     }
 }
 
@@ -310,7 +365,7 @@ struct Numbers {
 /// The rows that begin come after those that end, since one name is in force once: the count of the ended is known when all of them are.
 async fn write(
     tx: &mut PgConnection,
-    change: &IntentChange,
+    (actor, verb): (Actor, OperationVerb),
     Numbers { revision, operation, changes }: &Numbers,
     plan: &Plan<'_>,
     artifacts: Chunk<'_>,
@@ -341,9 +396,9 @@ async fn write(
               AS r (object_id, kind, namespace, name, spec, spec_digest)",
     )
     .bind(big(revision.raw())?)
-    .bind(change.actor.to_string())
+    .bind(actor.to_string())
     .bind(operation.uuid())
-    .bind(change.verb.word())
+    .bind(verb.word())
     .bind(i32::try_from(*changes).map_err(|_| Error::value("changes", changes))?)
     .bind(OperationState::Accepted.word())
     .bind(artifacts.digests)

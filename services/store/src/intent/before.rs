@@ -1,6 +1,6 @@
 //! A change that was made before: what is kept of it under the name of its request, and what it changed.
 
-use holdfast_model::ids::OperationId;
+use holdfast_model::ids::{OperationId, RolloutId};
 use holdfast_model::intent::ObjectKey;
 use holdfast_model::numbers::Revision;
 use serde::{Deserialize, Serialize};
@@ -18,6 +18,9 @@ pub struct KeptChange {
     pub revision: Revision,
     /// The operation that made it; absent if everything was as it was asked for already.
     pub operation: Option<OperationId>,
+    /// The rollout that it goes through, if it goes through one.
+    #[serde(default)]
+    pub rollout: Option<RolloutId>,
 }
 
 /// What a revision did to an object.

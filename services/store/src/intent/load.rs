@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use holdfast_events::Content;
 use holdfast_model::digest::Digest;
-use holdfast_model::ids::HostId;
+use holdfast_model::ids::{HostId, RolloutId};
 use holdfast_model::intent::{EnrolledHost, Intent, Kind, ObjectKey, Spec};
 use holdfast_model::numbers::{AuthorityEpoch, Revision};
 use ipnet::IpNet;
@@ -28,10 +28,23 @@ pub struct Changes {
     pub until: Revision,
     /// In which life of the authority it was read.
     pub authority_epoch: AuthorityEpoch,
+    /// The rollout that is open, as it was then: one that ends with a revision is never seen open beside it.
+    pub rollout: Option<OpenRollout>,
     /// Objects that differ.
     pub objects: Vec<ObjectChange>,
     /// Hosts that differ.
     pub hosts: Vec<HostChange>,
+}
+
+/// Which rollout is open.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OpenRollout {
+    /// Which.
+    pub rollout: RolloutId,
+    /// How many of its stages are opened.
+    pub stage: u32,
+    /// The revision that the hosts of the others are held at.
+    pub held_revision: Revision,
 }
 
 /// One object that differs.
@@ -199,6 +212,9 @@ async fn load_at(tx: &mut PgConnection, revision: Revision) -> Result<Intent, Er
 struct ChangeRow {
     until: Option<i64>,
     epoch: Option<i64>,
+    rollout_id: Option<Uuid>,
+    stage: Option<i32>,
+    held_revision: Option<i64>,
     is_now: bool,
     kind: Option<String>,
     namespace: Option<String>,
@@ -250,17 +266,18 @@ impl<T: PartialEq, R> BeforeAndNow<T, R> {
 async fn load_changes(tx: &mut PgConnection, after: Revision) -> Result<Changes, Error> {
     let rows: Vec<ChangeRow> = sqlx::query_as(
         "SELECT (SELECT coalesce(max(revision), 0) FROM revisions) AS until, \
-                (SELECT authority_epoch FROM authority) AS epoch, false AS is_now, \
+                (SELECT authority_epoch FROM authority) AS epoch, r.rollout_id, r.stage, r.held_revision, false AS is_now, \
                 NULL::text AS kind, NULL::text AS namespace, NULL::text AS name, NULL::jsonb AS spec, \
                 NULL::bytea AS spec_digest, NULL::bytea AS bytes, NULL::uuid AS host_id, NULL::jsonb AS labels, \
                 NULL::jsonb AS ports, NULL::inet[] AS addresses \
+         FROM (VALUES (1)) AS one LEFT JOIN rollouts r ON r.state IN ('progressing', 'paused', 'halted') \
          UNION ALL \
-         SELECT NULL, NULL, o.from_revision > $1, o.kind, o.namespace, o.name, o.spec, o.spec_digest, a.bytes, \
+         SELECT NULL, NULL, NULL, NULL, NULL, o.from_revision > $1, o.kind, o.namespace, o.name, o.spec, o.spec_digest, a.bytes, \
                 NULL, NULL, NULL, NULL \
          FROM objects o LEFT JOIN artifacts a ON a.digest = o.spec_digest AND o.to_revision IS NULL \
          WHERE (o.from_revision <= $1 AND o.to_revision > $1) OR (o.from_revision > $1 AND o.to_revision IS NULL) \
          UNION ALL \
-         SELECT NULL, NULL, f.from_revision > $1, NULL, h.namespace, h.name, NULL, NULL, NULL, \
+         SELECT NULL, NULL, NULL, NULL, NULL, f.from_revision > $1, NULL, h.namespace, h.name, NULL, NULL, NULL, \
                 h.host_id, f.labels, f.ports, f.addresses \
          FROM host_facts f JOIN hosts h USING (host_id) \
          WHERE (f.from_revision <= $1 AND f.to_revision > $1) OR (f.from_revision > $1 AND f.to_revision IS NULL)",
@@ -272,7 +289,7 @@ async fn load_changes(tx: &mut PgConnection, after: Revision) -> Result<Changes,
 }
 
 fn changes_of(after: Revision, rows: Vec<ChangeRow>) -> Result<Changes, Error> {
-    let (mut until, mut epoch) = (None, None);
+    let (mut until, mut epoch, mut rollout) = (None, None, None);
     let mut objects: BTreeMap<ObjectKey, BeforeAndNow<Stored, Option<Vec<u8>>>> = BTreeMap::new();
     let mut hosts: BTreeMap<HostId, BeforeAndNow<EnrolledHost, ()>> = BTreeMap::new();
     for row in rows {
@@ -280,6 +297,7 @@ fn changes_of(after: Revision, rows: Vec<ChangeRow>) -> Result<Changes, Error> {
         if let Some(raw) = row.until {
             until = Some(Revision::from_raw(number("revisions.revision", raw)?));
             epoch = row.epoch;
+            rollout = open_rollout(row.rollout_id, row.stage, row.held_revision)?;
         } else if let Some(host) = row.host_id {
             let facts = HostRow {
                 host_id: host,
@@ -308,7 +326,17 @@ fn changes_of(after: Revision, rows: Vec<ChangeRow>) -> Result<Changes, Error> {
         after,
         until: until.ok_or_else(|| Error::value("revisions.revision", "none"))?,
         authority_epoch: AuthorityEpoch::from_raw(number("authority_epoch", epoch.ok_or(Error::NoAuthority)?)?),
+        rollout,
         objects: objects.collect::<Result<_, Error>>()?,
         hosts: hosts.map(|(host, change)| HostChange { host, now: change.now.map(|(now, ())| now) }).collect(),
     })
+}
+
+fn open_rollout(id: Option<Uuid>, stage: Option<i32>, held: Option<i64>) -> Result<Option<OpenRollout>, Error> {
+    let (Some(id), Some(stage), Some(held)) = (id, stage, held) else { return Ok(None) };
+    Ok(Some(OpenRollout {
+        rollout: RolloutId::new(id),
+        stage: u32::try_from(stage).map_err(|_| Error::value("rollouts.stage", stage))?,
+        held_revision: Revision::from_raw(number("rollouts.held_revision", held)?),
+    }))
 }

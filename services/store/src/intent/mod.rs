@@ -4,7 +4,7 @@
 //! - Rows are in force over a range of revisions; nothing is overwritten, so every past revision can be read.
 //! - A change that changes nothing writes nothing.
 
-mod apply;
+pub(crate) mod apply;
 mod before;
 mod decommission;
 mod history;
@@ -15,7 +15,7 @@ pub use before::{ChangeKind, KeptChange};
 pub use decommission::{Decommission, Decommissioned, KeptDecommission};
 pub use history::{HostRow, ObjectRow, RevisionRow, VersionRow};
 use holdfast_model::numbers::Revision;
-pub use load::{Changes, HostChange, ObjectChange};
+pub use load::{Changes, HostChange, ObjectChange, OpenRollout};
 use sqlx::postgres::PgConnection;
 
 use crate::error::Error;

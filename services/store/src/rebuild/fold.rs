@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use holdfast_events::{
-    ApiTokenCreated, AuthorityCreated, CertificateIssued, Content, DesiredState, EnrolTokenCreated, Event,
-    HostAddressesChanged, HostDecommissioned, HostEnrolled, LeaseAcquired, ObjectPut, OperationAccepted,
-    OperationState, OutcomeRecorded, Record, RenderCommitted, RenderDesired, RenderSignedAgain, SessionOpened,
-    SnapshotSent,
+    ApiTokenCreated, AuthorityCreated, AuthorityEpochRaised, CertificateIssued, Content, DesiredState,
+    EnrolTokenCreated, Event, HostAddressesChanged, HostDecommissioned, HostEnrolled, LeaseAcquired, ObjectPut,
+    OperationAccepted, OperationState, OutcomeRecorded, Record, RenderCommitted, RenderDesired, RenderSignedAgain,
+    SessionOpened, SnapshotSent,
 };
 use holdfast_model::desired::{Component, Stamp};
 use holdfast_model::drift::DriftKind;
@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use sqlx::postgres::PgConnection;
 
 use super::drift::{Told, drift_key};
+use super::rollout;
 use super::rows::{Row, Rows, at, bytes, list, maybe, row, set, words};
 use crate::error::Error;
 use crate::value::{small, to_json};
@@ -38,7 +39,7 @@ pub(super) struct Fold {
 }
 
 /// Why an event cannot follow what came before it; `None` if it can.
-type Refused = Option<&'static str>;
+pub(super) type Refused = Option<&'static str>;
 
 impl Fold {
     /// Writes what is certain to the temporary tables.
@@ -53,12 +54,7 @@ impl Fold {
             Event::ApiTokenCreated(e) => self.put("api_tokens", e.token, api_token(e, record, time)?),
             Event::ApiTokenRevoked(e) => self.amend("api_tokens", e.token, [("revoked_at", time)]),
             Event::AuthorityCreated(e) => self.put("authority", "", authority(e, time)),
-            Event::AuthorityEpochRaised(e) => {
-                let (by, because) = (words(record.actor), words(&e.detail));
-                let raised = [("raised_at", time), ("raised_by", by), ("raised_for", because)];
-                self.amend("authority", "", [("authority_epoch", json!(e.epoch))])
-                    .or_else(|| self.amend("authority", "", raised))
-            }
+            Event::AuthorityEpochRaised(e) => self.raise(e, record, time),
             Event::CertificateIssued(e) => self.add("certificates", certificate(e, time)?),
             Event::DriftContended(e) => self.drift(&e.into(), time)?,
             Event::DriftFound(e) => self.drift(&e.into(), time)?,
@@ -98,11 +94,17 @@ impl Fold {
                 self.amend("operations", e.operation, columns)
             }
             Event::OutcomeRecorded(e) => self.take_outcome(e, time)?,
-            Event::RenderCommitted(e) => {
-                self.finish_rendering(e.revision, &time).or_else(|| self.put("render_progress", "", progress(e, time)))
-            }
+            Event::RenderCommitted(e) => self.finish_rendering(e.revision, &time).or_else(|| self.progress(e, time)),
             Event::RenderDesired(e) => self.desire(e, &time),
             Event::RenderSignedAgain(e) => self.sign_again(e),
+            Event::RolloutAborted(e) => rollout::aborted(&mut self.rows, e, time),
+            Event::RolloutFinished(e) => rollout::finished(&mut self.rows, e, time),
+            Event::RolloutHalted(e) => rollout::halted(&mut self.rows, e),
+            Event::RolloutPaused(e) => rollout::paused(&mut self.rows, e, record),
+            Event::RolloutResumed(e) => rollout::resumed(&mut self.rows, e, time),
+            Event::RolloutStageOpened(e) => rollout::stage_opened(&mut self.rows, e, time),
+            Event::RolloutStaged(e) => rollout::staged(&mut self.rows, e),
+            Event::RolloutStarted(e) => self.put("rollouts", e.rollout, rollout::started(e, record, time)?),
             Event::SessionClosed(e) => {
                 self.amend("sessions", e.host, [("closed_at", time), ("close_reason", words(e.reason))])
             }
@@ -116,6 +118,16 @@ impl Fold {
             | Event::SessionContested(_) => None,
         };
         Ok(refused)
+    }
+
+    fn raise(&mut self, e: &AuthorityEpochRaised, record: &Record, time: Value) -> Refused {
+        let raised = [
+            ("authority_epoch", json!(e.epoch)),
+            ("raised_at", time),
+            ("raised_by", words(record.actor)),
+            ("raised_for", words(&e.detail)),
+        ];
+        self.amend("authority", "", raised)
     }
 
     fn drift(&mut self, told: &Told<'_>, time: Value) -> Result<Refused, Error> {
@@ -294,6 +306,26 @@ impl Fold {
         None
     }
 
+    /// What was said of hosts that are not held back stays until it is said of others.
+    fn progress(&mut self, e: &RenderCommitted, time: Value) -> Refused {
+        const LET_GO: [&str; 3] = ["let_go_rollout_id", "let_go_stage", "let_go_revision"];
+        let said = match &e.let_go {
+            Some(e) => [words(e.rollout.uuid()), json!(e.stage), json!(e.revision)],
+            None => {
+                let before = self.rows.find("render_progress", "");
+                LET_GO.map(|column| before.as_ref().and_then(|row| row.get(column)).cloned().unwrap_or_default())
+            }
+        };
+        let mut new = row([
+            ("only_row", json!(true)),
+            ("revision", json!(e.revision)),
+            ("lease_term", json!(e.lease_term)),
+            ("rendered_at", time),
+        ]);
+        new.extend(LET_GO.map(str::to_owned).into_iter().zip(said));
+        self.put("render_progress", "", new)
+    }
+
     fn desire(&mut self, e: &RenderDesired, time: &Value) -> Refused {
         self.rendered = self.rendered.max(e.revision);
         for state in &e.states {
@@ -315,7 +347,7 @@ impl Fold {
     }
 }
 
-const NO_ROW: &str = "an event about something that an earlier event made";
+pub(super) const NO_ROW: &str = "an event about something that an earlier event made";
 
 fn api_token(e: &ApiTokenCreated, record: &Record, time: Value) -> Result<Row, Error> {
     Ok(row([
@@ -360,15 +392,6 @@ fn lease(e: &LeaseAcquired) -> Row {
         ("term", json!(e.term)),
         // Not compared, but no row is without it.
         ("expires_at", words("epoch")),
-    ])
-}
-
-fn progress(e: &RenderCommitted, time: Value) -> Row {
-    row([
-        ("only_row", json!(true)),
-        ("revision", json!(e.revision)),
-        ("lease_term", json!(e.lease_term)),
-        ("rendered_at", time),
     ])
 }
 

@@ -10,6 +10,7 @@
 mod artifacts;
 mod drift;
 mod fold;
+mod rollout;
 mod rows;
 mod tables;
 

@@ -54,6 +54,8 @@ tables! {
     "operations" ("operation_id") outside [];
     "render_progress" ("only_row") outside [];
     "revisions" ("revision") outside [];
+    "rollout_hosts" ("rollout_id", "host_id") outside [];
+    "rollouts" ("rollout_id") outside [];
     "sessions" ("host_id") outside [];
 }
 

@@ -1,25 +1,28 @@
 //! A fleet for tests: every process with its own role.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use holdfast_events::{
-    Actor, AgentVersion, Detail, EnrolTokenCreated, OperationVerb, ProcessName, SignatureBytes, VerifyingKeyBytes,
+    Actor, AgentVersion, Detail, EnrolTokenCreated, OperationVerb, ProcessName, RenderedLetGo, SignatureBytes,
+    VerifyingKeyBytes,
 };
 use holdfast_model::condition::{Condition, ConditionType, Holds, Reason};
 use holdfast_model::desired::{Component, Desired, Stamp};
 use holdfast_model::digest::Digest;
 use holdfast_model::drift::{DriftCounts, DriftKind};
-use holdfast_model::ids::{ApiTokenId, EnrolTokenId, GatewayId, HostId};
+use holdfast_model::ids::{ApiTokenId, EnrolTokenId, GatewayId, HostId, RolloutId};
 use holdfast_model::intent::{NamespaceSpec, Object, Spec};
 use holdfast_model::name::Name;
 use holdfast_model::numbers::{AuthorityEpoch, LeaseTerm, Revision, SessionEpoch, UpdateSeq, Version};
+use holdfast_model::rollout::stage::{Stage, StageSpec};
 use holdfast_model::statement::{Outcome, OutcomeKind};
 use holdfast_store::Store;
 use holdfast_store::intent::{Applied, IntentChange, Prune};
 use holdfast_store::lease::{Claim, RENDERER_LEASE};
 use holdfast_store::render::{RenderCommit, SignedState};
 use holdfast_store::request::{Decided, Decision, Enrolment, IssuedCertificate};
+use holdfast_store::rollout::{Rollout, RolloutStart};
 use holdfast_store::session::{DriftSaid, Instance, Opened, Opening, OutcomeReport};
 use holdfast_store::testing::TestPostgres;
 use holdfast_store::token::TokenHash;
@@ -118,6 +121,26 @@ impl Fleet {
         found.into_iter().map(|found| found.state.desired.host).collect()
     }
 
+    /// A change that goes through these hosts one by one.
+    pub(crate) async fn begin(&self, name: &str, value: &str, hosts: &[HostId]) -> Rollout {
+        let start = mk_start(hosts);
+        let id = start.rollout;
+        let began = self.operators.apply_in_stages(mk_change(vec![mk_namespace(name, value)]), start).await;
+        assert!(matches!(began, Ok(Applied::Changed { .. })), "{began:?}");
+        self.operators.load_rollout(id).await.expect("reads").expect("it is there")
+    }
+
+    /// The renderer says that every host is rendered which a rollout does not hold back.
+    pub(crate) async fn let_go(&self, id: RolloutId) {
+        let rollout = self.operators.load_rollout(id).await.expect("reads").expect("it is there");
+        let let_go = Some(RenderedLetGo { rollout: id, stage: rollout.stage, revision: rollout.revision });
+        let progress = self.renderer.rendered_revision().await.expect("reads");
+        let authority_epoch = self.renderer.load_authority().await.expect("reads").epoch;
+        let commit = self.mk_commit(progress.raw(), 1, &[]);
+        let commit = RenderCommit { let_go, authority_epoch, artifacts: BTreeMap::new(), ..commit };
+        self.renderer.commit_render(commit).await.expect("commits");
+    }
+
     pub(crate) fn mk_commit(&self, revision: u64, version: u64, hosts: &[HostId]) -> RenderCommit {
         let bytes = mk_bytes(version);
         let stamp = mk_stamp(version);
@@ -131,6 +154,8 @@ impl Fleet {
             earlier: BTreeMap::new(),
             revision: Revision::from_raw(revision),
             intent: Revision::from_raw(revision),
+            is_of_held: false,
+            let_go: None,
             hosts_rendered: u32::try_from(hosts.len()).expect("few"),
             states: hosts.iter().map(state).collect(),
             artifacts: BTreeMap::from([(stamp.digest, bytes)]),
@@ -250,5 +275,17 @@ pub(crate) fn mk_drift(kind: DriftKind, total: u64) -> DriftSaid {
         age_ms: 40,
         process: Some((ProcessName::new("nft"), 4_321)),
         counts: DriftCounts { rules_foreign: 2, ..DriftCounts::default() },
+    }
+}
+
+/// A stage for each host.
+pub(crate) fn mk_start(hosts: &[HostId]) -> RolloutStart {
+    let stage = |host: &HostId| Stage { spec: StageSpec::Rest, hosts: BTreeSet::from([*host]) };
+    RolloutStart {
+        rollout: RolloutId::new(Uuid::now_v7()),
+        stages: hosts.iter().map(stage).collect(),
+        max_failed: 0,
+        max_unknown: 1,
+        stage_timeout_s: 60,
     }
 }

@@ -13,5 +13,6 @@ mod pool;
 mod rebuild;
 mod render;
 mod roles;
+mod rollout;
 mod servers;
 mod session;

@@ -25,11 +25,14 @@ fn mk_key(token: u128, key: &str, request: &str) -> Option<RequestKey> {
 
 fn changed(applied: Applied) -> KeptChange {
     match applied {
-        Applied::Changed { revision, operation, .. } => KeptChange { revision, operation: Some(operation) },
+        Applied::Changed { revision, operation, .. } => {
+            KeptChange { revision, operation: Some(operation), rollout: None }
+        }
         other @ (Applied::Unchanged { .. }
         | Applied::Moved { .. }
         | Applied::Missing { .. }
         | Applied::Before(_)
+        | Applied::RolloutOpen { .. }
         | Applied::OtherRequest) => panic!("{other:?}"),
     }
 }
@@ -58,7 +61,7 @@ async fn c39_i15_the_same_under_one_name_is_one_change_and_another_under_it_none
     let unchanged = put("z", mk_key(1, "none", "z")).await;
     assert_eq!(unchanged, Applied::Unchanged { revision: Revision::from_raw(3) });
     changed(put("w", None).await);
-    let kept = KeptChange { revision: Revision::from_raw(3), operation: None };
+    let kept = KeptChange { revision: Revision::from_raw(3), operation: None, rollout: None };
     assert_eq!(put("z", mk_key(1, "none", "z")).await, Applied::Before(kept));
     // A refusal takes no name.
     let stale = IntentChange {

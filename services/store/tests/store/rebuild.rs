@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use holdfast_events::{
-    ApiTokenCreated, CloseReason, Detail, Fault, Label128, NamespaceScope, OperationState, ProtocolFault, Role,
+    ApiTokenCreated, CloseReason, Detail, Fault, HaltReason, Label128, NamespaceScope, OperationState, ProtocolFault,
+    Role,
 };
 use holdfast_model::desired::Component;
 use holdfast_model::drift::DriftKind;
@@ -16,6 +17,7 @@ use holdfast_store::intent::{Applied, Decommission, Decommissioned, IntentChange
 use holdfast_store::order::Horizon;
 use holdfast_store::rebuild::{OUTSIDE, RebuildReport, compared_tables};
 use holdfast_store::request::Decision;
+use holdfast_store::rollout::RolloutStep;
 use holdfast_store::session::{Closing, Fact, HOLD, Instance, Opened, Opening, Seen, SnapshotReport};
 use holdfast_store::token::TokenHash;
 use uuid::Uuid;
@@ -58,9 +60,27 @@ async fn mk_lived_in() -> Fleet {
     fleet.come_back(host, 9).await;
     assert_eq!(fleet.operators.confirm_rollback(OPERATOR, 1).await.expect("confirms"), Confirmed::Hosts(1));
     assert_eq!(fleet.follow(2).await, [host]);
+    live_rollouts(&fleet, &[host, other]).await;
     fleet.renderer.number_events(fleet.term, Horizon::default()).await.expect("numbers");
     fleet.put(vec![mk_namespace("late", "x")]).await;
     fleet
+}
+
+/// One that finishes, after it was paused; one that is halted, resumed and aborted.
+async fn live_rollouts(fleet: &Fleet, hosts: &[holdfast_model::ids::HostId]) {
+    let finished = fleet.begin("r", "1", hosts).await;
+    let (asks, key) = (|| finished.id, None);
+    fleet.operators.pause_rollout(OPERATOR, asks(), key.clone()).await.expect("pauses");
+    fleet.operators.resume_rollout(OPERATOR, asks(), key).await.expect("resumes");
+    for step in [RolloutStep::Open, RolloutStep::Finish] {
+        fleet.let_go(finished.id).await;
+        let seen = fleet.operators.load_rollout(finished.id).await.expect("reads").expect("is there");
+        assert!(fleet.operators.step_rollout(OPERATOR, &seen, step).await.expect("steps"));
+    }
+    let aborted = fleet.begin("r", "2", hosts).await;
+    let halt = RolloutStep::Halt { reason: HaltReason::Failed, hosts: hosts.to_vec(), detail: Detail::new("2 failed") };
+    assert!(fleet.operators.step_rollout(OPERATOR, &aborted, halt).await.expect("steps"));
+    fleet.operators.abort_rollout(OPERATOR, aborted.id, None).await.expect("aborts");
 }
 
 async fn live_intent(fleet: &Fleet) {

@@ -142,6 +142,8 @@ impl<'a> Product<'a> {
             earlier: std::collections::BTreeMap::new(),
             revision,
             intent: revision,
+            is_of_held: false,
+            let_go: None,
             hosts_rendered: self.hosts,
             states: states.into_iter().map(sign).collect(),
             artifacts,

@@ -180,6 +180,8 @@ impl Fleet {
             earlier: std::collections::BTreeMap::new(),
             revision: self.revision,
             intent: self.revision,
+            is_of_held: false,
+            let_go: None,
             hosts_rendered: u32::try_from(self.chosen(only).len()).expect("a fleet"),
             states,
             artifacts: artifacts.into_iter().collect::<BTreeMap<_, _>>(),

@@ -350,6 +350,8 @@ impl Stage {
             earlier: std::collections::BTreeMap::new(),
             revision,
             intent: revision,
+            is_of_held: false,
+            let_go: None,
             hosts_rendered: 1,
             states: states.into_iter().map(sign).collect(),
             artifacts,

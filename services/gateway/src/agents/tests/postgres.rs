@@ -219,6 +219,8 @@ impl Installation {
             earlier: std::collections::BTreeMap::new(),
             revision: Revision::from_raw(1),
             intent: Revision::from_raw(1),
+            is_of_held: false,
+            let_go: None,
             hosts_rendered: 1,
             states: vec![SignedState { desired, signature }],
             artifacts,

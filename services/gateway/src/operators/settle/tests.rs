@@ -227,8 +227,10 @@ fn mk_host(n: u128, latest: u64, state: State, said_s_ago: i64) -> JudgedHost {
             presence: holdfast_model::silence::Presence::Present,
             components: vec![component],
             drifts: Vec::new(),
+            held: None,
         },
         components: vec![JudgedComponent { state, missing: None, signature_valid: true }],
         state,
+        own_state: state,
     }
 }

@@ -1,0 +1,247 @@
+//! Changes that go through the fleet in stages: each opens by evidence of those before, and what goes wrong stays where it began.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use holdfast_model::statement::OutcomeKind;
+use serde_json::Value;
+
+use crate::intent::POLICIES;
+use crate::plane::Plane;
+
+const HOSTS: [(&str, &str); 4] =
+    [("db-1", "10.0.0.1"), ("db-2", "10.0.0.2"), ("web-1", "10.0.0.3"), ("web-2", "10.0.0.4")];
+/// In stage 1 and on.
+const CANARIES: [&str; 2] = ["db-1", "db-2"];
+/// How long anything that is awaited here may take.
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// Hosts that have everything so far, and a change for all of them.
+async fn mk_plane() -> Plane {
+    let mut plane = Plane::start().await;
+    for (name, address) in HOSTS {
+        plane.enrol(name, address).await;
+    }
+    plane.file("policies.yaml", POLICIES);
+    plane.file("change.yaml", &POLICIES.replace("tcp: 5432", "tcp: 5433").replace("port: 443", "port: 444"));
+    plane.file("later.yaml", &POLICIES.replace("name: web", "name: late").replace("port: 443", "port: 80"));
+    plane.run(&["apply", "-f", "policies.yaml"]).await.ended(0);
+    plane.render().await;
+    plane.all_say(OutcomeKind::Applied).await;
+    plane
+}
+
+/// Begins one with the databases first; its id.
+async fn begin(plane: &Plane) -> String {
+    let begun = plane.run(&["apply", "-f", "change.yaml", "--rollout", "--stage", "app=db", "-o", "json"]).await;
+    assert!(begun.stderr.contains("no stage names 2 of them"), "{begun:?}");
+    let id = begun.json()["rollout"].as_str().expect("it began").to_owned();
+    plane.render().await;
+    id
+}
+
+async fn get(plane: &Plane, id: &str) -> Value {
+    plane.run(&["rollout", "get", id, "-o", "json"]).await.json()
+}
+
+/// Waits until it is in a state, or has opened so many stages.
+async fn until(plane: &Plane, id: &str, is_so: impl Fn(&Value) -> bool) -> Value {
+    let look = async {
+        loop {
+            let seen = get(plane, id).await;
+            if is_so(&seen) {
+                return seen;
+            }
+        }
+    };
+    tokio::time::timeout(DEADLINE, look).await.expect("it comes to that")
+}
+
+/// The version of the policy of each host.
+async fn versions(plane: &Plane) -> BTreeMap<String, u64> {
+    let hosts = plane.run(&["get", "hosts", "-o", "json"]).await.json();
+    let one = |host: &Value| {
+        let policy = host["components"].as_array()?.iter().find(|part| part["component"] == "policy")?;
+        Some((host["name"].as_str()?.to_owned(), policy["latest"]["version"].as_u64()?))
+    };
+    hosts["items"].as_array().or_else(|| hosts.as_array()).expect("a list").iter().filter_map(one).collect()
+}
+
+fn of(versions: &BTreeMap<String, u64>, names: &[&str]) -> Vec<u64> {
+    names.iter().map(|name| versions[*name]).collect()
+}
+
+#[tokio::test]
+async fn stages_open_in_order_by_evidence_and_the_last_finishes_it() {
+    let mut plane = mk_plane().await;
+    let before = versions(&plane).await;
+    let id = begin(&plane).await;
+    let seen = get(&plane, &id).await;
+    assert_eq!((&seen["state"], &seen["stage"], &seen["held_hosts"]), (&"progressing".into(), &1.into(), &2.into()));
+    let after = versions(&plane).await;
+    assert!(CANARIES.iter().all(|name| after[*name] == before[*name] + 1), "{before:?} {after:?}");
+    assert_eq!(of(&after, &["web-1", "web-2"]), of(&before, &["web-1", "web-2"]));
+
+    // One of two is no proof of the stage.
+    plane.says("db-1", OutcomeKind::Applied).await;
+    let watched = plane.run(&["rollout", "watch", &id, "--timeout", "2500ms"]).await;
+    assert_eq!((watched.code, &get(&plane, &id).await["stage"]), (6, &Value::from(1)), "{watched:?}");
+    plane.says("db-2", OutcomeKind::Applied).await;
+    until(&plane, &id, |seen| seen["stage"] == 2).await;
+    // Another renderer takes over between: it knows what is stored, and nothing else.
+    plane.render().await;
+    let all = versions(&plane).await;
+    assert!(HOSTS.iter().all(|(name, _)| all[*name] == before[*name] + 1), "{all:?}");
+    plane.all_say(OutcomeKind::Applied).await;
+    let watched = plane.run(&["rollout", "watch", &id]).await;
+    assert!(watched.code == 0 && watched.stderr.contains("is finished"), "{watched:?}");
+    assert_eq!(plane.run(&["status", "-o", "json"]).await.json()["state"], "converged");
+    let checked = plane.run(&["rebuild", "--check"]).await;
+    assert_eq!(checked.code, 0, "{checked:?}");
+}
+
+#[tokio::test]
+async fn a_bad_canary_halts_it_and_no_other_host_has_a_new_version_and_an_abort_brings_the_canary_back() {
+    let mut plane = mk_plane().await;
+    let before = versions(&plane).await;
+    let id = begin(&plane).await;
+    let operation = plane.run(&["operation", "list", "-o", "json"]).await.json();
+    let operation = operation["items"].as_array().or_else(|| operation.as_array()).expect("a list")[0].clone();
+    plane.says("db-1", OutcomeKind::Applied).await;
+    plane.says("db-2", OutcomeKind::Failed).await;
+    let watched = plane.run(&["rollout", "watch", &id, "--timeout", "30s"]).await;
+    assert_eq!(watched.code, 1, "{watched:?}");
+    assert!(
+        watched.stderr.contains("is halted") && watched.stderr.contains("default/db-2 (failed: kernel_refused)"),
+        "{watched:?}"
+    );
+    plane.render().await;
+    let halted = versions(&plane).await;
+    assert_eq!(of(&halted, &["web-1", "web-2"]), of(&before, &["web-1", "web-2"]), "only the canaries were touched");
+
+    let aborted = plane.run(&["rollout", "abort", &id, "-o", "json"]).await.json();
+    assert_eq!((&aborted["state"], &aborted["left"]), (&"aborted".into(), &Value::Null));
+    plane.render().await;
+    let after = versions(&plane).await;
+    assert!(CANARIES.iter().all(|name| after[*name] == before[*name] + 2), "back, as new versions: {after:?}");
+    assert_eq!(of(&after, &["web-1", "web-2"]), of(&before, &["web-1", "web-2"]), "they never saw it");
+    plane.all_say(OutcomeKind::Applied).await;
+    assert_eq!(plane.run(&["status", "-o", "json"]).await.json()["state"], "converged");
+    let wait = ["operation", aborted["abort_operation"].as_str().expect("it made one"), "--wait"];
+    assert_eq!(plane.run(&wait).await.code, 0);
+    let first = plane.run(&["operation", operation["id"].as_str().expect("an id"), "--wait"]).await;
+    assert_eq!(first.code, 4, "the change itself is superseded: {first:?}");
+    assert_eq!(plane.run(&["rollout", "abort", &id]).await.code, 4);
+    assert_eq!(plane.run(&["rebuild", "--check"]).await.code, 0);
+}
+
+#[tokio::test]
+async fn a_failure_that_recovers_at_once_halts_nothing() {
+    let mut plane = mk_plane().await;
+    let id = begin(&plane).await;
+    for _ in 0..2 {
+        plane.says("db-1", OutcomeKind::Failed).await;
+        let watched = plane.run(&["rollout", "watch", &id, "--timeout", "2500ms"]).await;
+        assert_eq!(watched.code, 6, "{watched:?}");
+        plane.says("db-1", OutcomeKind::Applied).await;
+        assert_eq!(plane.run(&["rollout", "watch", &id, "--timeout", "2500ms"]).await.code, 6);
+    }
+    plane.says("db-2", OutcomeKind::Applied).await;
+    until(&plane, &id, |seen| seen["stage"] == 2).await;
+}
+
+#[tokio::test]
+async fn what_is_paused_opens_no_stage_until_it_is_resumed() {
+    let mut plane = mk_plane().await;
+    let id = begin(&plane).await;
+    plane.run(&["rollout", "pause", &id]).await.ended(0);
+    let again = plane.run(&["rollout", "pause", &id]).await;
+    assert!(again.code == 4 && again.stderr.contains("is paused"), "{again:?}");
+    plane.all_say(OutcomeKind::Applied).await;
+    let watched = plane.run(&["rollout", "watch", &id, "--timeout", "3s"]).await;
+    assert_eq!((watched.code, &get(&plane, &id).await["stage"]), (6, &Value::from(1)), "{watched:?}");
+    plane.run(&["rollout", "resume", &id]).await.ended(0);
+    plane.render().await;
+    until(&plane, &id, |seen| seen["stage"] == 2).await;
+}
+
+#[tokio::test]
+async fn a_later_change_waits_for_hosts_that_are_held_and_says_so_everywhere() {
+    let mut plane = mk_plane().await;
+    let before = versions(&plane).await;
+    let id = begin(&plane).await;
+    let applied = plane.run(&["apply", "-f", "later.yaml", "-o", "json"]).await;
+    let held = format!("2 hosts are held at revision 5 by {id} (progressing)");
+    assert!(applied.stderr.contains(&format!("warning: {held}")), "{applied:?}");
+    let operation = applied.json()["operation"].as_str().expect("it changed something").to_owned();
+    plane.run(&["rollout", "pause", &id]).await.ended(0);
+    plane.render().await;
+    plane.all_say(OutcomeKind::Applied).await;
+    assert_eq!(of(&versions(&plane).await, &["web-1", "web-2"]), of(&before, &["web-1", "web-2"]));
+    let held = held.replace("progressing", "paused");
+    for command in [["status"].as_slice(), &["operation", "get", &operation]] {
+        let told = plane.run(command).await;
+        assert!(told.code == 0 && told.stderr.contains(&held), "{told:?}");
+    }
+    let waited = plane.run(&["wait", "operation", &operation, "--timeout", "300ms"]).await;
+    assert!(waited.code == 6 && waited.stderr.contains(&held) && waited.stderr.contains("rollout watch"), "{waited:?}");
+    let status = plane.run(&["status", "-o", "json"]).await.json();
+    assert_eq!((&status["hosts"]["converged"], &status["held"]["hosts"]), (&2.into(), &2.into()), "{status}");
+    assert_eq!(plane.run(&["status", "--revision", "5", "-o", "json"]).await.json()["state"], "converged");
+    let host = plane.run(&["explain", "host", "web-1", "-o", "json"]).await.json();
+    assert!(host.to_string().contains("\"fact\":\"held\""), "{host}");
+    let explained = plane.run(&["explain", "host", "web-1"]).await.ended(0);
+    assert!(explained.contains(&format!("1 host is held at revision 5 by {id} (paused)")), "{explained}");
+    let described = plane.run(&["describe", "host", "web-1"]).await.ended(0);
+    assert!(described.contains(&format!("at revision 5 by {id}")), "{described}");
+
+    plane.run(&["rollout", "resume", &id]).await.ended(0);
+    plane.wake();
+    until(&plane, &id, |seen| seen["stage"] == 2).await;
+    plane.render().await;
+    plane.all_say(OutcomeKind::Applied).await;
+    assert_eq!(plane.run(&["operation", &operation, "--wait"]).await.code, 0, "it reached those that were held");
+}
+
+#[tokio::test]
+async fn there_is_one_rollout_at_a_time_and_what_cannot_be_a_stage_is_refused_by_its_name() {
+    let plane = mk_plane().await;
+    let with = |stages: &[&str]| {
+        let stages = stages.iter().flat_map(|stage| ["--stage".to_owned(), (*stage).to_owned()]);
+        let all = ["apply", "-f", "change.yaml", "--rollout"].map(str::to_owned).into_iter().chain(stages);
+        all.collect::<Vec<String>>()
+    };
+    let run = |arguments: Vec<String>| {
+        let plane = &plane;
+        async move { plane.run(&arguments.iter().map(String::as_str).collect::<Vec<_>>()).await }
+    };
+    for (stages, named) in [
+        (["app=ghost"].as_slice(), "the stage `app=ghost` adds no host: none has these labels"),
+        (&["app=db", "50%"], "the stage `50%` adds no host"),
+        (&["0%"], "`0%` is no share of hosts"),
+        (&["a b"], "`a b` is no stage"),
+    ] {
+        let refused = run(with(stages)).await;
+        assert!(refused.code == 1 && refused.stderr.contains(named), "{refused:?}");
+    }
+    assert_eq!(run(with(&[])).await.code, 64, "a rollout without a stage is none");
+    let revision = plane.run(&["status", "-o", "json"]).await.json()["revision"].clone();
+    let created = plane.run(&["api-token", "create", "ci", "--role", "editor", "--namespace", "default", "-o", "json"]);
+    let secret = created.await.json()["secret"].as_str().expect("a secret").to_owned();
+    let narrow = plane.run_as(&secret, &["apply", "-f", "change.yaml", "--rollout", "--stage", "50%"]).await;
+    assert!(narrow.code == 5 && narrow.stderr.contains("for all namespaces"), "{narrow:?}");
+    assert_eq!(plane.run(&["status", "-o", "json"]).await.json()["revision"], revision, "nothing was changed");
+
+    let id = begin(&plane).await;
+    let second = ["delete", "Policy/default/db", "--rollout", "--stage", "50%"];
+    let refused = plane.run(&second).await;
+    assert!(refused.code == 4 && refused.stderr.contains(&format!("rollout {id} is open")), "{refused:?}");
+    let listed = plane.run(&["rollout", "list", "-o", "name"]).await.ended(0);
+    assert_eq!(listed.trim(), id);
+    // Told that it is open is whoever asks for another; whoever asks for the same again is answered.
+    plane.run(&["rollout", "abort", &id]).await.ended(0);
+    let named = [["--idempotency-key", "once"].as_slice(), &second].concat();
+    let first = plane.run(&[named.as_slice(), &["-o", "json"]].concat()).await.json();
+    let again = plane.run(&[named.as_slice(), &["-o", "json"]].concat()).await.json();
+    assert_eq!((&again["rollout"], &again["operation"]), (&first["rollout"], &first["operation"]));
+}

@@ -1,0 +1,297 @@
+//! Rollouts: one, many, and what operators ask of them.
+//!
+//! - They hold hosts of every namespace: beginning, moving and ending one needs a token for all of them. Reading needs none.
+//! - Evidence is the one derivation's; what is counted is the hosts that the token may see.
+
+mod drive;
+mod start;
+
+use std::collections::BTreeMap;
+
+use axum::Json;
+use axum::extract::{Path, State};
+use holdfast_api::object::Page;
+use holdfast_api::problem::{Problem, ProblemType};
+use holdfast_api::rollout::{HeldView, RolloutStageView, RolloutView};
+use holdfast_api::status::HostCounts;
+use holdfast_events::Hint;
+use holdfast_model::ids::{HostId, IdError, RolloutId};
+use holdfast_model::rollout::RolloutState;
+use holdfast_model::status::{Counts, State as HostState};
+use holdfast_store::once::Once;
+use holdfast_store::rollout::{AbortAnswer, Aborted, KeptAbort, Moved, Rollout};
+use serde::Deserialize;
+use tokio::time::Instant;
+use utoipa::IntoParams;
+
+pub(crate) use self::drive::run;
+pub(crate) use self::start::InStages;
+use super::auth::{Act, Caller};
+use super::cursor;
+use super::door::Shared;
+use super::fleet::JudgedHost;
+use super::hosts::rfc3339;
+use super::refuse::Refusal;
+use super::request::{Key, Params, wait_of};
+use super::status::look_again;
+
+/// How many hosts of a stage that are in the way of the next one are named.
+const IN_THE_WAY_MAX: usize = 5;
+
+fn view(rollout: &Rollout) -> RolloutView {
+    let stages = rollout.stages.iter().zip(1_u32..).map(|(stage, number)| RolloutStageView {
+        stage: stage.stage.to_string(),
+        hosts: stage.hosts,
+        opened: number <= rollout.stage,
+        now: None,
+        in_the_way: Vec::new(),
+    });
+    RolloutView {
+        id: rollout.id.to_string(),
+        operation: rollout.operation.to_string(),
+        revision: rollout.revision.raw(),
+        held_revision: rollout.held_revision.raw(),
+        state: rollout.state.word().to_owned(),
+        finished: !rollout.state.is_open(),
+        detail: rollout.detail.clone(),
+        stage: rollout.stage,
+        stages: stages.collect(),
+        held_hosts: rollout.held(),
+        max_failed: rollout.max_failed,
+        max_unknown: rollout.max_unknown,
+        stage_timeout_s: rollout.stage_timeout_s,
+        actor: rollout.actor.to_string(),
+        created_at: rfc3339(rollout.created_at),
+        stage_began_at: rfc3339(rollout.stage_began_at),
+        finished_at: rollout.finished_at.map(rfc3339),
+        abort_revision: rollout.abort_revision.map(holdfast_model::numbers::Revision::raw),
+        abort_operation: None,
+        left: Vec::new(),
+    }
+}
+
+/// What the open rollout holds back, if it holds anything back.
+pub(crate) fn held_view(rollout: &Rollout) -> Option<HeldView> {
+    let hosts = rollout.held();
+    (rollout.state.is_open() && hosts > 0).then(|| HeldView {
+        rollout: rollout.id.to_string(),
+        revision: rollout.held_revision.raw(),
+        hosts,
+        state: rollout.state.word().to_owned(),
+    })
+}
+
+/// A rollout with what is seen of the hosts of each stage.
+async fn looked_at(door: &Shared, caller: &Caller, rollout: &Rollout) -> Result<RolloutView, Refusal> {
+    let fleet = door.fleet.read_since(Instant::now()).await?;
+    let stage_of: BTreeMap<HostId, u32> = door.store.rollout_hosts(rollout.id).await?.into_iter().collect();
+    let mut view = view(rollout);
+    for (stage, number) in view.stages.iter_mut().zip(1_u32..) {
+        let is_of_it = |host: &&JudgedHost| {
+            stage_of.get(&host.status.host) == Some(&number) && caller.sees(&host.status.namespace)
+        };
+        let hosts: Vec<&JudgedHost> = fleet.hosts.iter().filter(is_of_it).collect();
+        stage.now = Some(HostCounts::from(hosts.iter().map(|host| host.state).collect::<Counts>()));
+        if stage.opened && rollout.state.is_open() {
+            let in_the_way = hosts.iter().filter(|host| !is_proven(host));
+            stage.in_the_way = in_the_way.take(IN_THE_WAY_MAX).map(|host| why(host)).collect();
+        }
+    }
+    Ok(view)
+}
+
+fn is_proven(host: &JudgedHost) -> bool {
+    matches!(host.state, HostState::Converged | HostState::Degraded)
+}
+
+/// A host with what keeps it from being proven.
+fn why(host: &JudgedHost) -> String {
+    let in_question = host.judged().find(|(_, judged)| judged.state == host.state);
+    let reason = in_question.and_then(|(status, judged)| match judged.state {
+        HostState::Failed => status.outcome.as_ref().map(|said| said.reason.word()),
+        HostState::Converged | HostState::Degraded | HostState::Progressing | HostState::Unknown => {
+            judged.missing.map(holdfast_model::status::Missing::word)
+        }
+    });
+    let state = host.state;
+    let reason = reason.map_or_else(String::new, |reason| format!(": {reason}"));
+    format!("{}/{} ({state}{reason})", host.status.namespace, host.status.name)
+}
+
+fn id_of(text: &str) -> Result<RolloutId, Refusal> {
+    text.parse().map_err(|error: IdError| Refusal::invalid("id", "id", error.to_string()))
+}
+
+async fn found(door: &Shared, id: RolloutId) -> Result<Rollout, Refusal> {
+    door.store.load_rollout(id).await?.ok_or_else(|| Refusal::not_found(format!("rollout {id}")))
+}
+
+#[derive(Clone, Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct ListQuery {
+    /// The most items, 1 to 500.
+    limit: Option<u32>,
+    /// From the page before.
+    cursor: Option<String>,
+}
+
+/// Rollouts, newest first.
+#[utoipa::path(get, path = "/v1/rollouts", operation_id = "list_rollouts", tag = "rollouts", params(ListQuery), responses(
+    (status = 200, body = Page<RolloutView>),
+    (status = "default", description = "Refused", body = Problem, content_type = "application/problem+json"),
+))]
+pub(crate) async fn list(
+    State(door): State<Shared>,
+    caller: Caller,
+    Params(query): Params<ListQuery>,
+) -> Result<Json<Page<RolloutView>>, Refusal> {
+    const LIST: &str = "rollouts";
+    caller.may(Act::Read)?;
+    let limit = cursor::limit_of(query.limit)?;
+    let before: Option<RolloutId> = cursor::decode(LIST, query.cursor.as_deref())?;
+    let revision = door.store.latest_revision().await?;
+    // One more than asked for tells whether there is another page.
+    let mut rollouts = door.store.list_rollouts(before, u32::try_from(limit + 1).unwrap_or(u32::MAX)).await?;
+    let has_more = rollouts.len() > limit;
+    rollouts.truncate(limit);
+    let next_cursor = match rollouts.last() {
+        Some(last) if has_more => Some(cursor::encode(LIST, &last.id)?),
+        Some(_) | None => None,
+    };
+    Ok(Json(Page { items: rollouts.iter().map(view).collect(), next_cursor, revision: revision.raw() }))
+}
+
+#[derive(Clone, Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct OneQuery {
+    /// Wait up to this long until it progresses no more, as `30s`; one request waits for a minute at most.
+    wait: Option<String>,
+}
+
+/// One rollout, with how the hosts of each stage are.
+#[utoipa::path(get, path = "/v1/rollouts/{id}", operation_id = "get_rollout", tag = "rollouts", params(
+    ("id" = String, Path, description = "`ro_…`"), OneQuery,
+), responses(
+    (status = 200, body = RolloutView),
+    (status = 404, description = "There is no such rollout", body = Problem, content_type = "application/problem+json"),
+    (status = "default", description = "Refused", body = Problem, content_type = "application/problem+json"),
+))]
+pub(crate) async fn one(
+    State(door): State<Shared>,
+    caller: Caller,
+    Path(id): Path<String>,
+    Params(query): Params<OneQuery>,
+) -> Result<Json<RolloutView>, Refusal> {
+    caller.may(Act::Read)?;
+    let id = id_of(&id)?;
+    let deadline = Instant::now() + wait_of(query.wait.as_deref())?.unwrap_or_default();
+    let mut wakes = door.wakes.clone();
+    loop {
+        wakes.mark_unchanged();
+        let rollout = found(&door, id).await?;
+        let is_over = Instant::now() >= deadline || door.shutdown.is_asked();
+        if rollout.state != RolloutState::Progressing || is_over {
+            return Ok(Json(looked_at(&door, &caller, &rollout).await?));
+        }
+        look_again(&door.shutdown, &mut wakes, deadline).await;
+    }
+}
+
+/// What is told after a rollout was moved; it is moved, so failing to look at its hosts would say otherwise.
+async fn moved(door: &Shared, caller: &Caller, id: RolloutId, was: Once<Moved>) -> Result<Json<RolloutView>, Refusal> {
+    match was {
+        Once::Now(Moved::Done) => {
+            tracing::info!(rollout = %id, actor = %caller.actor(), "a rollout was moved");
+            door.ring([Hint::Intent, Hint::Event]);
+        }
+        Once::Before(_) => {}
+        Once::Now(Moved::Not(state)) => return Err(not_from(id, state)),
+        Once::Now(Moved::Unknown) => return Err(Refusal::not_found(format!("rollout {id}"))),
+        Once::Other => return Err(Refusal::other_request()),
+    }
+    Ok(Json(view(&found(door, id).await?)))
+}
+
+fn not_from(id: RolloutId, state: RolloutState) -> Refusal {
+    Refusal::new(ProblemType::RolloutState, format!("rollout {id} is {state}; nothing was changed"))
+}
+
+/// Opens no further stage until it is resumed. Hosts keep what they have.
+#[utoipa::path(post, path = "/v1/rollouts/{id}/pause", operation_id = "pause_rollout", tag = "rollouts", params(
+    ("id" = String, Path, description = "`ro_…`"),
+    ("Idempotency-Key" = Option<String>, Header, description = "The name of this request, the caller's own: the same again is answered, not done"),
+), responses(
+    (status = 200, body = RolloutView),
+    (status = 404, description = "There is no such rollout", body = Problem, content_type = "application/problem+json"),
+    (status = 409, description = "It does not progress", body = Problem, content_type = "application/problem+json"),
+    (status = "default", description = "Refused", body = Problem, content_type = "application/problem+json"),
+))]
+pub(crate) async fn pause(
+    State(door): State<Shared>,
+    caller: Caller,
+    Path(id): Path<String>,
+    Key(key): Key,
+) -> Result<Json<RolloutView>, Refusal> {
+    caller.may_everywhere(Act::Edit)?;
+    let id = id_of(&id)?;
+    let was = door.store.pause_rollout(caller.actor(), id, key.map(|key| key.of(&caller))).await?;
+    moved(&door, &caller, id, was).await
+}
+
+/// Lets one that was paused or halted go on. What is seen of its hosts counts anew, and its stage has its whole time.
+#[utoipa::path(post, path = "/v1/rollouts/{id}/resume", operation_id = "resume_rollout", tag = "rollouts", params(
+    ("id" = String, Path, description = "`ro_…`"),
+    ("Idempotency-Key" = Option<String>, Header, description = "The name of this request, the caller's own: the same again is answered, not done"),
+), responses(
+    (status = 200, body = RolloutView),
+    (status = 404, description = "There is no such rollout", body = Problem, content_type = "application/problem+json"),
+    (status = 409, description = "It was neither paused nor halted", body = Problem, content_type = "application/problem+json"),
+    (status = "default", description = "Refused", body = Problem, content_type = "application/problem+json"),
+))]
+pub(crate) async fn resume(
+    State(door): State<Shared>,
+    caller: Caller,
+    Path(id): Path<String>,
+    Key(key): Key,
+) -> Result<Json<RolloutView>, Refusal> {
+    caller.may_everywhere(Act::Edit)?;
+    let id = id_of(&id)?;
+    let was = door.store.resume_rollout(caller.actor(), id, key.map(|key| key.of(&caller))).await?;
+    moved(&door, &caller, id, was).await
+}
+
+/// Puts back what it changed, as a new change, and holds no host any more. What a later change changed again stays, and is named.
+#[utoipa::path(post, path = "/v1/rollouts/{id}/abort", operation_id = "abort_rollout", tag = "rollouts", params(
+    ("id" = String, Path, description = "`ro_…`"),
+    ("Idempotency-Key" = Option<String>, Header, description = "The name of this request, the caller's own: the same again is answered, not done"),
+), responses(
+    (status = 200, body = RolloutView),
+    (status = 404, description = "There is no such rollout", body = Problem, content_type = "application/problem+json"),
+    (status = 409, description = "It ended before", body = Problem, content_type = "application/problem+json"),
+    (status = "default", description = "Refused", body = Problem, content_type = "application/problem+json"),
+))]
+pub(crate) async fn abort(
+    State(door): State<Shared>,
+    caller: Caller,
+    Path(id): Path<String>,
+    Key(key): Key,
+) -> Result<Json<RolloutView>, Refusal> {
+    caller.may_everywhere(Act::Edit)?;
+    let id = id_of(&id)?;
+    let was = door.store.abort_rollout(caller.actor(), id, key.map(|key| key.of(&caller))).await?;
+    let (operation, left) = match was {
+        Once::Now(AbortAnswer::Done(Aborted { change, left })) => {
+            tracing::info!(rollout = %id, actor = %caller.actor(), left = left.len(), "a rollout was aborted");
+            door.ring([Hint::Intent, Hint::Event]);
+            (change.map(|(_, operation)| operation), left.iter().map(ToString::to_string).collect())
+        }
+        Once::Before(KeptAbort { operation, left, .. }) => (operation, left),
+        Once::Now(AbortAnswer::EndedBefore(state)) => return Err(not_from(id, state)),
+        Once::Now(AbortAnswer::Unknown) => return Err(Refusal::not_found(format!("rollout {id}"))),
+        Once::Other => return Err(Refusal::other_request()),
+    };
+    let abort_operation = operation.map(|operation| operation.to_string());
+    Ok(Json(RolloutView { abort_operation, left, ..view(&found(&door, id).await?) }))
+}

@@ -1,0 +1,147 @@
+//! Driving the open rollout: every door looks, the gate decides, and a step is written on the row as it was seen, so that one of them takes it.
+//!
+//! - The row is read before the hosts: what the renderer said of the opened stages is then older than the evidence that is taken for it.
+//! - No transaction is open while anybody waits.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use holdfast_events::{Actor, Detail, HaltReason, Hint};
+use holdfast_model::ids::{HostId, RolloutId};
+use holdfast_model::rollout::RolloutState;
+use holdfast_model::rollout::gate::{Gate, Halt, Look, Millis, Rules, Step};
+use holdfast_store::rollout::{Rollout, RolloutStep};
+use tokio::time::Instant;
+
+use super::super::door::Shared;
+use super::super::fleet::JudgedFleet;
+use super::super::gauges;
+use super::super::refuse::Refusal;
+use super::why;
+
+/// How often a rollout that progresses is looked at: what lasts is seen to last by looks.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// How often it is looked whether one is open, when nothing is said.
+const IDLE: Duration = Duration::from_secs(30);
+/// How soon it is looked again after a read that failed.
+const RETRY: Duration = Duration::from_secs(5);
+/// How long what is said is gathered.
+const GATHER: Duration = Duration::from_millis(200);
+/// The most hosts that the words of a halt name.
+const NAMED_MAX: usize = 5;
+
+/// What one process knows of the rollout that is open.
+struct Driver {
+    gate: Gate,
+    began: Instant,
+    /// Who is in which stage of which rollout: it never changes.
+    members: Option<(RolloutId, Vec<(HostId, u32)>)>,
+}
+
+/// Looks whenever something happened, and now and then.
+pub(crate) async fn run(door: Shared) -> Result<(), Infallible> {
+    let mut wakes = door.wakes.clone();
+    let mut driver = Driver { gate: Gate::default(), began: Instant::now(), members: None };
+    let mut wait = GATHER;
+    while !door.shutdown.is_asked() {
+        tokio::select! {
+            () = door.shutdown.asked() => break,
+            () = tokio::time::sleep(wait) => {}
+            changed = wakes.changed() => match changed {
+                Ok(()) => tokio::time::sleep(GATHER).await,
+                Err(_) => tokio::time::sleep(wait).await,
+            },
+        }
+        wakes.mark_unchanged();
+        // A refusal was logged where it arose.
+        wait = look(&door, &mut driver).await.unwrap_or(RETRY);
+    }
+    Ok(())
+}
+
+async fn look(door: &Shared, driver: &mut Driver) -> Result<Duration, Refusal> {
+    let open = door.store.open_rollout().await?;
+    gauges::record_rollout(open.as_ref());
+    let Some(rollout) = open.filter(|open| open.state == RolloutState::Progressing) else { return Ok(IDLE) };
+    let members = match &driver.members {
+        Some((id, members)) if *id == rollout.id => members,
+        Some(_) | None => {
+            let members = door.store.rollout_hosts(rollout.id).await?;
+            &driver.members.insert((rollout.id, members)).1
+        }
+    };
+    let opened = members.iter().filter(|(_, stage)| *stage <= rollout.stage).map(|(host, _)| *host).collect();
+    let fleet = door.fleet.read(Some(opened)).await?;
+    let in_last = |host: HostId| members.iter().any(|(member, stage)| *member == host && *stage == rollout.stage);
+    let hosts: Vec<_> = fleet.hosts.iter().map(|host| (host.status.host, host.state)).collect();
+    let seen = Look {
+        rollout: rollout.id,
+        attempt: rollout.version,
+        rules: Rules {
+            max_failed: rollout.max_failed,
+            max_unknown: rollout.max_unknown,
+            stage_timeout_ms: Millis::from(rollout.stage_timeout_s) * 1_000,
+        },
+        is_last: rollout.stage as usize >= rollout.stages.len(),
+        stage_age_ms: rollout.stage_age_ms,
+        is_rendered: rollout.is_rendered(),
+        in_last_stage: hosts.iter().filter(|(host, _)| in_last(*host)).count(),
+        hosts: &hosts,
+    };
+    let now = Millis::try_from(driver.began.elapsed().as_millis()).unwrap_or(Millis::MAX);
+    let step = match driver.gate.handle_look(&seen, now) {
+        Step::Wait => return Ok(LOOK_EVERY),
+        Step::Open => RolloutStep::Open,
+        Step::Finish => RolloutStep::Finish,
+        Step::Halt(halt) => halted(&rollout, &halt, &fleet),
+    };
+    take(door, &rollout, step).await
+}
+
+async fn take(door: &Shared, rollout: &Rollout, step: RolloutStep) -> Result<Duration, Refusal> {
+    if door.store.step_rollout(Actor::Gateway(door.gateway), rollout, step.clone()).await? {
+        match step {
+            RolloutStep::Open => {
+                tracing::info!(rollout = %rollout.id, stage = rollout.stage + 1, "a stage of a rollout opened");
+            }
+            RolloutStep::Finish => tracing::info!(rollout = %rollout.id, "a rollout finished"),
+            RolloutStep::Halt { detail, .. } => {
+                tracing::warn!(rollout = %rollout.id, stage = rollout.stage, reason = detail.as_str(), "a rollout halted");
+            }
+        }
+        door.ring([Hint::Intent, Hint::Event]);
+    }
+    // Whoever took it, the row is another by now.
+    Ok(GATHER)
+}
+
+fn halted(rollout: &Rollout, halt: &Halt, fleet: &JudgedFleet) -> RolloutStep {
+    let reason = match halt {
+        Halt::Failed(_) => HaltReason::Failed,
+        Halt::Unknown(_) => HaltReason::Unknown,
+        Halt::Late(_) => HaltReason::Late,
+        Halt::Nobody => HaltReason::Nobody,
+    };
+    let detail = Detail::new(&words(rollout, halt, fleet));
+    RolloutStep::Halt { reason, hosts: halt.hosts().to_vec(), detail }
+}
+
+fn words(rollout: &Rollout, halt: &Halt, fleet: &JudgedFleet) -> String {
+    let hosts = halt.hosts();
+    let named = fleet.hosts.iter().filter(|host| hosts.contains(&host.status.host));
+    let names: Vec<String> = named.take(NAMED_MAX).map(why).collect();
+    let more = if hosts.len() > names.len() { ", …" } else { "" };
+    let names = format!("{}{more}", names.join(", "));
+    let (count, stage) = (hosts.len(), rollout.stage);
+    match halt {
+        Halt::Failed(_) => format!("in stage {stage}, {count} failed and {} may: {names}", rollout.max_failed),
+        Halt::Unknown(_) => {
+            format!("in stage {stage}, {count} are unknown and {} may be: {names}", rollout.max_unknown)
+        }
+        Halt::Late(_) if hosts.is_empty() => {
+            format!("stage {stage} took its {} s: nothing of it was rendered", rollout.stage_timeout_s)
+        }
+        Halt::Late(_) => format!("stage {stage} took its {} s and waits for {count}: {names}", rollout.stage_timeout_s),
+        Halt::Nobody => format!("no host of stage {stage} is left: nobody can prove the change"),
+    }
+}

@@ -1,0 +1,90 @@
+//! A change that cuts hosts off, in stages, through real processes: it touches its canary, and nobody else.
+//!
+//! - The agent of the canary has a hook that leaves its gateways to the policy; every other agent would keep its way to them, and is never asked.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use holdfast_suite::plane::Plane;
+
+use super::dishonest::hooked;
+use super::fleet::{converged, converges_anew, moved, versions};
+use super::packets::rules_of;
+
+const CANARY: &str = "edge-1";
+const CANARY_NAME: &str = "booking/edge-1";
+/// Marks the canary; no policy of the estate reads the label.
+const MARK: &str = "\
+apiVersion: holdfast.dev/v1
+kind: Host
+metadata: {name: edge-1, namespace: booking}
+spec: {mode: enforced, labels: {canary: \"true\"}}
+";
+/// Nothing leaves any host of the booking system, not even toward its gateways.
+const CUTS_OFF: &str = "\
+apiVersion: holdfast.dev/v1
+kind: Policy
+metadata: {name: cuts-off, namespace: booking}
+spec:
+  hostSelector: {matchLabels: {app: booking}}
+  isolate: [ingress, egress]
+  ingress:
+  - {action: deny, order: 1}
+  egress:
+  - {action: deny, order: 1}
+";
+
+#[test]
+fn a_wave_with_a_bad_canary_touches_only_the_canary() {
+    let plane = Plane::start(&[]);
+    apply(&plane, MARK, &["--wait"]);
+    leave_gateways_to_the_policy(&plane);
+    converges_anew(&plane, 12);
+    let (before, rules) = (versions(&plane), rules_of(&plane));
+    let begun = apply(&plane, CUTS_OFF, &["--rollout", "--stage", "canary=true", "--stage", "50%", "-o", "json"]);
+    let begun: serde_json::Value = serde_json::from_str(&begun).expect("JSON");
+    let id = begun["rollout"].as_str().expect("a rollout began");
+
+    let watched = plane.holdfast(&["rollout", "watch", id, "--timeout", "4m"]);
+    let said = String::from_utf8_lossy(&watched.stderr).into_owned();
+    assert_eq!(watched.status.code(), Some(1), "{said}");
+    assert!(said.contains("is halted") && said.contains(CANARY_NAME) && said.contains("self_isolation"), "{said}");
+    let halted = moved(&before, &versions(&plane));
+    assert_eq!(halted, BTreeMap::from([(CANARY_NAME.to_owned(), 1)]), "the change is the canary's alone");
+    assert_eq!(rules_of(&plane), rules, "and it took it back: no kernel holds another rule");
+
+    let aborted = plane.holdfast(&["rollout", "abort", id]);
+    assert!(aborted.status.success(), "{}", String::from_utf8_lossy(&aborted.stderr));
+    let waited = plane.holdfast(&["wait", "--timeout", "2m"]);
+    assert!(waited.status.success(), "{}", String::from_utf8_lossy(&waited.stderr));
+    converged(&plane, 12);
+    let after = moved(&before, &versions(&plane));
+    assert_eq!(after, BTreeMap::from([(CANARY_NAME.to_owned(), 2)]), "back, as a new version of the canary alone");
+    assert_eq!(rules_of(&plane), rules);
+    if let Err(differences) = plane.proven() {
+        panic!("{differences}");
+    }
+    plane.wipe();
+}
+
+/// Applies a document; what was printed.
+fn apply(plane: &Plane, document: &str, how: &[&str]) -> String {
+    let file = plane.folder().join("document.yaml");
+    fs::write(&file, document).expect("the folder is ours");
+    let applied = plane.holdfast(&[&["apply", "-f", file.to_str().expect("a plain path")], how].concat());
+    fs::remove_file(&file).expect("it is there");
+    assert!(applied.status.success(), "{}", String::from_utf8_lossy(&applied.stderr));
+    String::from_utf8(applied.stdout).expect("text")
+}
+
+/// The canary's agent is another build of the same, which does not keep its way to its gateways.
+fn leave_gateways_to_the_policy(plane: &Plane) {
+    let mut command = plane.agent_command(CANARY);
+    let program = command.iter().position(|word| word.ends_with("/holdfast-agent")).expect("it runs an agent");
+    if let Some(word) = command.get_mut(program) {
+        *word = hooked("holdfast-agent").display().to_string();
+    }
+    command.insert(program, "HOLDFAST_AGENT_TEST_UNGUARDED=1".to_owned());
+    plane.kill_agent(CANARY);
+    plane.start_agents(&command);
+}
