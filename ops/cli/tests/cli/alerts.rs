@@ -24,7 +24,7 @@ fn is_known(words: &[&str]) -> bool {
         let ran = command.args(words).arg("--help").env_clear().output().expect("it runs");
         ran.status.success()
     };
-    let has_groups = ["host", "operation", "audit", "get", "describe", "explain", "plan"];
+    let has_groups = ["rollout", "host", "operation", "audit", "get", "describe", "explain", "plan"];
     match words {
         [] => false,
         [group, _, ..] if has_groups.contains(group) => helps(words),
