@@ -194,6 +194,64 @@ fn damage(there: &mut Observed, kind: usize, at: prop::sample::Index) {
     }
 }
 
+/// What stays open whatever is rendered: these rules of these chains, and the sets that they ask.
+const GUARD_RULES: [(&str, &[&str]); 4] = [
+    ("in", &["loopback", "base", "dhcp-v4", "dhcp-v6", "reply", "failsafe"]),
+    ("out", &["loopback", "base", "dhcp-v4", "dhcp-v6", "reply", "gateway-v4", "gateway-v6"]),
+    ("in_reply", &["entered", "gateway-v4", "gateway-v6"]),
+    ("out_reply", &["entered", "failsafe"]),
+];
+const GUARD_SETS: [&str; 4] = ["gw4", "gw6", "gw_ports", "failsafe"];
+
+/// Any policy that denies: everything of both directions before all else, or what the failsafe port and the gateway's are, to anybody or somebody.
+fn any_denial() -> impl Strategy<Value = Body> {
+    let mode = prop::sample::select(vec![Mode::Simulation, Mode::Enforced]);
+    let statement = prop::sample::select(vec![Statement::Any, Statement::Protocol(protocol::TCP), tcp(22), tcp(7443)]);
+    let peers = prop::sample::select(vec![Peers::Any, Peers::Set(set_key(1)), Peers::Set(set_key(2))]);
+    let denial = (statement, peers, prop::sample::select(vec![i32::MIN, -1, 0, 1000]));
+    (mode, proptest::collection::vec(denial, 0..5), any::<bool>(), any::<bool>()).prop_map(
+        |(mode, denials, isolated, is_rich)| {
+            let mut body = if is_rich { rich(mode) } else { Body { mode, sets: rich(mode).sets, ..Body::default() } };
+            for (n, (statement, peers, order)) in (100_u16..).zip(denials) {
+                let rule = PolicyRule { action: Action::Deny, order, ..allow(n, statement, peers) };
+                body.ingress.rules.push(rule.clone());
+                body.egress.rules.push(rule);
+            }
+            (body.ingress.isolated, body.egress.isolated) = (isolated, isolated);
+            body.canonical()
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    #[test]
+    fn no_policy_takes_away_the_way_to_gateways_or_a_failsafe_port(base in any_denial(), target in any_denial()) {
+        let (open, from, to) = (layout(&Body { mode: Mode::Enforced, ..Body::default() }, &kept()), layout(&base, &kept()), layout(&target, &kept()));
+        let chain = |of: &Ruleset, name: &str| of.chains.iter().find(|chain| chain.name == name).expect("it is there").rules.clone();
+        for (name, guard) in GUARD_RULES {
+            let (rules, free) = (chain(&to, name), chain(&open, name));
+            let ids: Vec<String> = rules.iter().take(guard.len()).map(|rule| rule.id.to_string()).collect();
+            prop_assert_eq!(&ids, guard, "they are asked before every rule of a policy: {}", name);
+            prop_assert_eq!(&rules[..guard.len()], &free[..guard.len()], "and say the same as without a policy");
+        }
+        for set in GUARD_SETS {
+            prop_assert!(to.sets[set] == open.sets[set] && !matches!(&to.sets[set], Members::Ports(ports) if ports.is_empty()), "{}", set);
+        }
+        // Nor does the way from one to another touch them.
+        let held = placed(&from);
+        let edits = edits_between(&from, &held, &to).expect("every rule has a place");
+        let guarded: Vec<u64> = as_observed(&from).rules.iter()
+            .filter(|rule| GUARD_RULES.iter().any(|(chain, ids)| rule.chain == *chain && ids.contains(&rule.id.to_string().as_str())))
+            .map(|rule| rule.handle).collect();
+        prop_assert_eq!(guarded.len(), 18);
+        prop_assert!(edits.chains.iter().all(|chain| chain.drop.iter().all(|handle| !guarded.contains(handle))));
+        prop_assert!(edits.sets_drop.iter().all(|name| !GUARD_SETS.contains(&name.as_str())));
+        prop_assert!(edits.sets.iter().all(|edit| !GUARD_SETS.contains(&edit.name.as_str())));
+    }
+}
+
 /// A ruleset with some of the rich one's rules, in any mode, with and without uplinks and members.
 fn any_ruleset() -> impl Strategy<Value = Ruleset> {
     let mode = prop::sample::select(vec![Mode::Visibility, Mode::Simulation, Mode::Enforced]);

@@ -430,6 +430,9 @@ pub(crate) enum Host {
         /// Why, for the audit log.
         #[arg(long, value_name = "TEXT", default_value = "")]
         because: String,
+        /// That it is meant to take as much away from its peers as it does: the digest that the refusal named, and why.
+        #[arg(long, value_parser = acknowledgement, value_name = "DIGEST[|WHY]")]
+        acknowledge: Option<Acknowledgement>,
     },
 }
 

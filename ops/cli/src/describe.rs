@@ -3,7 +3,7 @@
 use holdfast_api::authority::WaitsFor;
 use holdfast_api::policy::{HostPolicyView, RuleView};
 use holdfast_api::status::{ComponentView, DriftView, HostView};
-use holdfast_model::policy::Direction;
+use holdfast_model::policy::{Direction, Mode};
 use time::OffsetDateTime;
 
 use crate::output::{labels, or_dash};
@@ -42,6 +42,11 @@ pub(crate) fn host_text(host: &HostView, policy: &HostPolicyView, wide: bool, no
     lines.extend(host.drift.as_ref().map(|drift| drift_line(drift, now)));
     lines.extend(direction(policy, Direction::Ingress, policy.ingress_isolated, wide));
     lines.extend(direction(policy, Direction::Egress, policy.egress_isolated, wide));
+    // Its agent is set to it on the host, and does not tell.
+    lines.push(
+        "Kept open:    its gateways and resolvers, and its agent's failsafe ports: tcp 22 unless it was started with others"
+            .to_owned(),
+    );
     lines.extend([
         format!("Labels:       {}", labels(&host.labels)),
         format!("Addresses:    {}", list(&host.addresses)),
@@ -156,11 +161,20 @@ fn direction(policy: &HostPolicyView, wanted: Direction, isolated: bool, wide: b
         Direction::Ingress => ("Ingress:     ", "from"),
         Direction::Egress => ("Egress:      ", "to"),
     };
+    let (denied, deny) = match policy.mode {
+        Mode::Enforced => ("denied", "deny"),
+        Mode::Simulation | Mode::Visibility => ("would be denied", "would deny"),
+    };
+    let is_so = match policy.mode {
+        Mode::Enforced => "",
+        Mode::Simulation => " (simulation: it is counted and let through)",
+        Mode::Visibility => " (visibility: nothing is dropped)",
+    };
     let rest = match (isolated, rules.is_empty()) {
-        (true, true) => format!("denied {anybody} everybody"),
-        (true, false) => "denied, but for what these rules allow".to_owned(),
+        (true, true) => format!("{denied} {anybody} everybody{is_so}"),
+        (true, false) => format!("{denied}, but for what these rules allow{is_so}"),
         (false, true) => "open: no policy isolates this direction".to_owned(),
-        (false, false) => "open, but for what these rules deny".to_owned(),
+        (false, false) => format!("open, but for what these rules {deny}{is_so}"),
     };
     let mut lines = vec![format!("{heading} {rest}")];
     let shown = if wide { usize::MAX } else { RULES_SHOWN };

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::authority::HeldBackView;
+use crate::brake::Acknowledgement;
 use crate::rollout::HeldView;
 
 /// How far a revision is.
@@ -115,6 +116,41 @@ impl From<Counts> for HostCounts {
     }
 }
 
+/// How many hosts are to be in each mode.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
+pub struct ModeCounts {
+    /// What the rules do not allow is dropped.
+    pub enforced: u64,
+    /// What would be dropped is counted.
+    pub simulation: u64,
+    /// Nothing is dropped.
+    pub visibility: u64,
+}
+
+impl ModeCounts {
+    /// Takes in one host.
+    pub fn add(&mut self, mode: Mode) {
+        match mode {
+            Mode::Enforced => self.enforced += 1,
+            Mode::Simulation => self.simulation += 1,
+            Mode::Visibility => self.visibility += 1,
+        }
+    }
+
+    /// In words, if there are hosts that do not enforce.
+    #[must_use]
+    pub fn not_enforced(&self) -> Option<String> {
+        let Self { enforced, simulation, visibility } = *self;
+        let open = simulation + visibility;
+        let modes = [(simulation, "simulation"), (visibility, "visibility")];
+        let counts = modes.iter().filter(|(count, _)| *count > 0).map(|(count, mode)| format!("{count} in {mode}"));
+        let counts: Vec<String> = counts.collect();
+        let total = open + enforced;
+        let (hosts, do_not) = (if total == 1 { "host" } else { "hosts" }, if open == 1 { "does" } else { "do" });
+        (open > 0).then(|| format!("{open} of {total} {hosts} {do_not} not enforce: {}", counts.join(", ")))
+    }
+}
+
 /// The fleet at its last revision.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct StatusView {
@@ -131,6 +167,9 @@ pub struct StatusView {
     /// What a rollout holds back, of the hosts that the token may see, while this revision is later than what they are held at.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<HeldView>,
+    /// In which modes those hosts are to be now; absent where that was not asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub modes: Option<ModeCounts>,
     /// How the wait ended, if one was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait: Option<WaitEnd>,
@@ -367,6 +406,9 @@ pub struct DecommissionHost {
     /// Why, for the audit log; at most 1,024 bytes.
     #[serde(default)]
     pub because: String,
+    /// That it is meant to take as much away from its peers as it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub acknowledge: Option<Acknowledgement>,
 }
 
 /// A host was taken out.

@@ -1,7 +1,7 @@
 //! Directives: what an operator asks of one host's session, now or not at all.
 //!
-//! - A directive is no fact and no intent: nothing is stored, and one that nobody hears is lost on purpose. Whoever asked sees by what the host does
-//!   whether it was heard, and may ask again.
+//! - A directive is no intent: nothing carries it out later, and one that nobody hears is lost on purpose. Whoever asked sees by what the host does
+//!   whether it was heard, and may ask again. That somebody asked is a fact, and an event.
 //! - It names the host in its bytes, which nothing but a directive has: the server's own answers, which any user may have sent to any subject of its
 //!   account, are none.
 
@@ -14,13 +14,16 @@ use crate::secret_free::{require_secret_free, secret_free};
 use crate::subject::DIRECTIVE_PREFIX;
 
 /// What is asked.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub enum DirectiveKind {
     /// Drop the session and dial once.
+    #[serde(rename = "reconnect")]
     Reconnect,
     /// The identity is to be replaced: stop and wait for a new token.
+    #[serde(rename = "re-enrol")]
     Reenrol,
     /// Send the whole state once more.
+    #[serde(rename = "resend-snapshot")]
     ResendSnapshot,
 }
 

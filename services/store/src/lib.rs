@@ -9,6 +9,7 @@
 pub mod artifact;
 pub mod authority;
 pub mod config;
+mod directive;
 pub mod drift;
 pub mod error;
 mod follow;

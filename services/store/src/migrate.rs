@@ -47,6 +47,7 @@ pub(crate) const STEPS: &[(&str, &str)] = steps! {
     "0021_decommission",
     "0022_instants_of_outcomes",
     "0023_rollouts",
+    "0024_directives",
 };
 
 /// Any number that nothing else in this database locks: the bytes of "migrate".

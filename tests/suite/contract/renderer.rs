@@ -86,7 +86,7 @@ async fn peers_of_a_host_that_is_taken_out_are_rendered_without_it_and_nobody_el
     plane.apply(vec![mk_policy_from("isolate-db", "db", "web")]).await;
     plane.rendered(&[db], |states| version(states, db) == 2).await;
 
-    let asked = Decommission { actor: OPERATOR, host: web, detail: Detail::default() };
+    let asked = Decommission { actor: OPERATOR, host: web, detail: Detail::default(), expected: None, because: None };
     let out = plane.operators.decommission(asked).await.expect("answers");
     assert!(matches!(out, Decommissioned::Out { .. }), "{out:?}");
     plane.means.wakes.intent.notify_one();

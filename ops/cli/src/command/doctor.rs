@@ -18,7 +18,7 @@ use serde::Serialize;
 use time::format_description::well_known::{Rfc2822, Rfc3339};
 use time::{Duration, OffsetDateTime};
 
-use super::status::summary;
+use super::status::{not_enforced, summary};
 use crate::api::{Api, token};
 use crate::args::Connection;
 use crate::error::{End, Error};
@@ -332,7 +332,8 @@ fn the_plane(plane: &PlaneView, checks: &mut Checks) {
 async fn fleet(api: &Api, checks: &mut Checks) {
     match api.get::<StatusView>("/v1/status").await {
         Ok(status) => {
-            let detail = summary(&status);
+            let open = not_enforced(&status).map(|open| format!("; {open}")).unwrap_or_default();
+            let detail = summary(&status) + &open;
             match status.state {
                 RevisionState::Converged => checks.well("fleet", detail),
                 RevisionState::Published | RevisionState::Progressing => checks.watch(

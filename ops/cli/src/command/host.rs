@@ -19,7 +19,9 @@ const RETRY: Duration = Duration::from_secs(1);
 /// Asks, and with `--wait` looks until it shows that the host was reached.
 pub(super) async fn host(api: &Api, command: Host, format: Format) -> Result<End, Error> {
     let (kind, Directed { host, wait, timeout }) = match command {
-        Host::Decommission { host, because } => return decommission(api, &host, because, format).await,
+        Host::Decommission { host, because, acknowledge } => {
+            return decommission(api, &host, DecommissionHost { because, acknowledge }, format).await;
+        }
         Host::ResendSnapshot(directed) => (Kind::ResendSnapshot, directed),
         Host::Reconnect(directed) => (Kind::Reconnect, directed),
         Host::ReEnrol(directed) => (Kind::ReEnrol, directed),
@@ -47,9 +49,9 @@ pub(super) async fn host(api: &Api, command: Host, format: Format) -> Result<End
     }
 }
 
-async fn decommission(api: &Api, host: &str, because: String, format: Format) -> Result<End, Error> {
+async fn decommission(api: &Api, host: &str, request: DecommissionHost, format: Format) -> Result<End, Error> {
     let path = format!("/v1/hosts/{}/decommission", escape(host));
-    let out: DecommissionedHost = api.change(&path, &DecommissionHost { because }, None).await?;
+    let out: DecommissionedHost = api.change(&path, &request, None).await?;
     let text = format!("{} is out by revision {}: {}", out.name, out.revision, out.operation);
     Answer { value: &out, names: vec![out.host.clone()], text }.show(format)?;
     word("what the machine enforces stays until it is ended there: holdfast-agent down");

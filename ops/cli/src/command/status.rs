@@ -73,7 +73,15 @@ pub(super) async fn status(api: &Api, revision: Option<u64>, format: Format) -> 
     if let Some(held) = status.held.as_ref().filter(|_| !matches!(format, Format::Json | Format::Yaml)) {
         word(&held.text());
     }
+    if let Some(open) = not_enforced(&status).filter(|_| matches!(format, Format::Table | Format::Wide)) {
+        word(&format!("{open}; holdfast get hosts names them"));
+    }
     Ok(End::Done)
+}
+
+/// The hosts that do not enforce, in words, if there are such.
+pub(super) fn not_enforced(status: &StatusView) -> Option<String> {
+    status.modes.and_then(|modes| modes.not_enforced())
 }
 
 /// Tells every change, until it is interrupted.
@@ -221,7 +229,16 @@ mod tests {
 
     fn mk_status(state: RevisionState, wait: Option<WaitEnd>) -> StatusView {
         let hosts = HostCounts { total: 3, converged: 1, failed: 2, ..HostCounts::default() };
-        StatusView { revision: 7, state, hosts, latest_revision: 8, rendered_revision: 7, held: None, wait }
+        StatusView {
+            revision: 7,
+            state,
+            hosts,
+            latest_revision: 8,
+            rendered_revision: 7,
+            held: None,
+            modes: None,
+            wait,
+        }
     }
 
     #[test]

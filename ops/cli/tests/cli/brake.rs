@@ -113,6 +113,34 @@ async fn what_was_done_before_under_its_name_is_answered_though_it_would_be_brak
     assert_eq!(plane.run(&["apply", "-f", "none.yaml"]).await.code, 4);
 }
 
+#[tokio::test]
+async fn a_host_whose_peers_would_let_nobody_in_any_more_is_taken_out_only_if_that_is_meant() {
+    let mut plane = Plane::start().await;
+    for n in 1..=3 {
+        plane.enrol(&format!("web-{n}"), &format!("10.0.0.{n}")).await;
+    }
+    plane.enrol("door-1", "10.0.0.8").await;
+    plane.enrol("other-1", "10.0.0.9").await;
+    let rule = |port: u16| {
+        format!("  - from: [{{hostSelector: {{matchLabels: {{app: door}}}}}}]\n    services: [{{tcp: {port}}}]\n")
+    };
+    plane.file(
+        "policy.yaml",
+        &format!(
+            "apiVersion: holdfast.dev/v1\nkind: Policy\nmetadata: {{name: p}}\nspec:\n  hostSelector: {{matchLabels: {{app: \
+             web}}}}\n  ingress:\n{}{}",
+            rule(80),
+            rule(443)
+        ),
+    );
+    plane.run(&["apply", "-f", "policy.yaml"]).await.ended(0);
+    plane.run(&["host", "decommission", "other-1"]).await.ended(0);
+    let brake = refused(&plane.run(&["host", "decommission", "door-1", "-o", "json"]).await);
+    assert_eq!(brake["hosts_losing"], Value::from(3), "{brake}");
+    let meant = format!("{}|it moves", digest(&brake));
+    plane.run(&["host", "decommission", "door-1", "--acknowledge", &meant]).await.ended(0);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_change_is_judged_on_what_it_is_stored_on_though_another_gateway_comes_between() {
     let mut plane = Plane::start().await;

@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::plane::Plane;
 
 /// Everything that a directive could write into, but for who was heard, and for the end of the operation that came before.
-const KEPT: &str = "select (select count(*) from events where kind not like 'operation%') || ' ' || (select count(*) from operations) || ' ' || \
+const KEPT: &str = "select (select count(*) from events where kind not like 'operation%' and kind <> 'host.directed') || ' ' || (select count(*) from operations) || ' ' || \
                     (select count(*) from requests) || ' ' || (select md5(string_agg(x::text, '' order by x::text)) from observed x) || ' ' || \
                     (select md5(string_agg(x::text, '' order by x::text)) from sessions x)";
 
@@ -39,7 +39,7 @@ async fn c12_a_host_that_is_away_is_a_conflict_that_says_when_it_was_last_heard_
 }
 
 #[tokio::test]
-async fn c13_a_host_that_only_seems_to_be_there_is_asked_all_the_same_and_nothing_moves_or_is_written() {
+async fn c13_a_host_that_only_seems_to_be_there_is_asked_all_the_same_and_nothing_moves_or_is_written_but_who_asked() {
     let mut plane = Plane::start().await;
     plane.enrol("web-1", "10.0.0.1").await;
     plane.file("policies.yaml", crate::intent::POLICIES);
@@ -67,7 +67,13 @@ async fn c13_a_host_that_only_seems_to_be_there_is_asked_all_the_same_and_nothin
     }
     let after = plane.run(&["get", "host", "web-1", "-o", "json"]).await.json();
     assert_eq!(after["last_snapshot_sent_at"], host["last_snapshot_sent_at"]);
-    assert_eq!(plane.postgres.sql(KEPT), kept, "a directive writes nothing");
+    assert_eq!(plane.postgres.sql(KEPT), kept, "a directive changes nothing that is kept");
+    let asked = "SELECT string_agg(payload->>'directive', ' ' ORDER BY lid) || ' ' || count(DISTINCT actor) FROM events \
+                 WHERE kind = 'host.directed' AND actor LIKE 'operator:%' AND payload->>'host' = ";
+    let asked = plane.postgres.sql(&format!("{asked}'{id}'"));
+    assert_eq!(asked.trim(), "resend-snapshot resend-snapshot reconnect reconnect re-enrol re-enrol 1", "{asked}");
+    let check = plane.run(&["rebuild", "--check", "-o", "json"]).await.json();
+    assert_eq!(check["clean"], Value::from(true), "{check}");
 }
 
 #[tokio::test]

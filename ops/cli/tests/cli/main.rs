@@ -13,6 +13,7 @@ mod golden;
 mod groups;
 mod intent;
 mod lists;
+mod open;
 mod operations;
 mod past;
 mod plane;

@@ -12,6 +12,7 @@ use time::OffsetDateTime;
 
 use super::payloads;
 use crate::codes::EnrolmentRefusal;
+use crate::directive::DirectiveKind;
 use crate::keys::VerifyingKeyBytes;
 use crate::text::{Detail, Label128};
 
@@ -90,6 +91,14 @@ payloads! {
         name: Name,
         /// Why, in the words of whoever asked.
         detail: Detail,
+    }
+
+    /// An operator asked something of a host's session, now or not at all; whether anybody heard it is told by what follows.
+    HostDirected {
+        /// Which host.
+        host: HostId,
+        /// What was asked.
+        directive: DirectiveKind,
     }
 
     /// A host asked for a certificate; the id of this event names the request.

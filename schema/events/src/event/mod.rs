@@ -18,7 +18,7 @@ use std::str::FromStr;
 pub use drift::{DriftContended, DriftFound, DriftRepaired, DriftSettled};
 pub use host::{
     CertificateIssued, CertificateRequested, EnrolmentRefused, EnrolmentRequested, HostAddressesChanged,
-    HostDecommissioned, HostEnrolled,
+    HostDecommissioned, HostDirected, HostEnrolled,
 };
 pub use intent::{ObjectDeleted, ObjectPut, OperationAccepted, OperationFinished};
 pub use render::{
@@ -189,6 +189,8 @@ events! {
     HostAddressesChanged(HostAddressesChanged) "host.addresses.changed",
     /// A host was taken out.
     HostDecommissioned(HostDecommissioned) "host.decommissioned",
+    /// An operator asked something of a host's session.
+    HostDirected(HostDirected) "host.directed",
     /// A machine became a host.
     HostEnrolled(HostEnrolled) "host.enrolled",
     /// A lease has a new holder.
@@ -272,6 +274,7 @@ impl Event {
             Self::EnrolmentRequested(e) => e.host.to_string(),
             Self::HostAddressesChanged(e) => e.host.to_string(),
             Self::HostDecommissioned(e) => e.host.to_string(),
+            Self::HostDirected(e) => e.host.to_string(),
             Self::HostEnrolled(e) => e.host.to_string(),
             Self::ObjectDeleted(e) => e.object.to_string(),
             Self::ObjectPut(e) => e.object.to_string(),
@@ -328,6 +331,7 @@ impl Event {
             | Self::EnrolmentRefused(_)
             | Self::HostAddressesChanged(_)
             | Self::HostDecommissioned(_)
+            | Self::HostDirected(_)
             | Self::ObjectDeleted(_)
             | Self::ObjectPut(_)
             | Self::OperationAccepted(_)

@@ -21,6 +21,7 @@ use crate::actor::Actor;
 use crate::codes::{
     CloseReason, EnrolmentRefusal, Fault, HaltReason, NamespaceScope, OperationState, OperationVerb, Role,
 };
+use crate::directive::DirectiveKind;
 use crate::keys::{SignatureBytes, VerifyingKeyBytes};
 use crate::place::Content;
 use crate::record::{NumberedRecord, Record};
@@ -237,6 +238,7 @@ fn mk_hosts() -> Vec<Event> {
             detail: Detail::new("its disk is gone"),
         }
         .into(),
+        HostDirected { host, directive: DirectiveKind::Reenrol }.into(),
         CertificateRequested { host }.into(),
         CertificateIssued {
             host,

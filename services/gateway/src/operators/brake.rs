@@ -10,7 +10,6 @@
 use std::sync::Arc;
 
 use holdfast_api::brake::{Acknowledgement, BrakeView, HOSTS_NAMED_MAX};
-use holdfast_api::problem::ProblemType;
 use holdfast_events::{Detail, OperationVerb};
 use holdfast_model::brake::{BrakeLimits, Braked};
 use holdfast_model::digest::Digest;
@@ -21,7 +20,7 @@ use holdfast_model::secret::secret_at;
 use holdfast_store::intent::{Applied, IntentChange};
 use holdfast_store::once::RequestKey;
 use holdfast_store::rollout::RolloutStart;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, MutexGuard};
 
 use super::auth::Caller;
 use super::door::Shared;
@@ -32,7 +31,7 @@ use super::refuse::Refusal;
 use super::rollouts::InStages;
 
 /// How often a change is judged again because others came between. Those of this process take turns, so each time is a change of another.
-const TRIES_MAX: u32 = 20;
+pub(crate) const TRIES_MAX: u32 = 20;
 
 /// The brake of one door.
 #[derive(Debug)]
@@ -44,6 +43,11 @@ pub(crate) struct Brake {
 impl Brake {
     pub(crate) fn new(limits: BrakeLimits) -> Self {
         Self { limits, turn: Mutex::new(()) }
+    }
+
+    /// Waits until no other change of this process is judged and stored.
+    pub(crate) async fn turn(&self) -> MutexGuard<'_, ()> {
+        self.turn.lock().await
     }
 
     pub(crate) const fn limits(&self) -> BrakeLimits {
@@ -79,8 +83,8 @@ pub(crate) fn fixed(wanted: Arc<Wanted>) -> Making {
 
 /// Judges a change and stores it on what it was judged on; what it was judged on, and what came of it.
 pub(crate) async fn store(door: &Shared, caller: &Caller, asked: Asked) -> Result<(Arc<Snapshot>, Stored), Refusal> {
-    let because = because(asked.acknowledge.as_ref())?;
-    let _turn = door.brake.turn.lock().await;
+    let said = because(asked.acknowledge.as_ref())?;
+    let _turn = door.brake.turn().await;
     for _ in 0..TRIES_MAX {
         let base = door.intent.current().await?;
         if asked.expected.is_some_and(|expected| expected != base.revision.raw()) {
@@ -104,15 +108,14 @@ pub(crate) async fn store(door: &Shared, caller: &Caller, asked: Asked) -> Resul
                 return applied.map(|applied| (base, (applied, None))).ok_or_else(refusal);
             }
         }
-        let trial = tried(door, &base, &wanted).await?;
-        if let Some(braked) = trial.braked.as_ref().filter(|_| !is_meant(&trial, asked.acknowledge.as_ref())) {
-            if let Some(applied) = before(door, asked.key.clone()).await? {
-                return Ok((base, (applied, None)));
+        let because = match judged(door, caller, &base, &wanted, asked.acknowledge.as_ref()).await? {
+            Judged::Little => None,
+            Judged::Meant => said.clone(),
+            Judged::Braked(refusal) => {
+                let applied = before(door, asked.key.clone()).await?;
+                return applied.map(|applied| (base, (applied, None))).ok_or(refusal);
             }
-            let view = view(braked, trial.digest, door.brake.limits, &base, caller);
-            return Err(Refusal::braked(view, asked.acknowledge.is_some()));
-        }
-        let because = trial.braked.as_ref().and(because.clone());
+        };
         let change = change(caller, &asked, &wanted, base.revision, because);
         let begins = start.as_ref().map(|start| start.rollout);
         let applied = match start {
@@ -125,7 +128,34 @@ pub(crate) async fn store(door: &Shared, caller: &Caller, asked: Asked) -> Resul
         let begun = begins.filter(|_| matches!(applied, Applied::Changed { .. }));
         return Ok((base, (applied, begun)));
     }
-    Err(Refusal::new(ProblemType::Busy, "others change the fleet faster than this can be judged; nothing was changed"))
+    Err(Refusal::overtaken())
+}
+
+/// What a change on a revision was judged to be.
+pub(crate) enum Judged {
+    /// It takes little away.
+    Little,
+    /// It takes much away, and somebody said that it is meant.
+    Meant,
+    /// It takes much away, and nobody said so of this one.
+    Braked(Refusal),
+}
+
+/// Judges a change on a revision.
+pub(crate) async fn judged(
+    door: &Shared,
+    caller: &Caller,
+    base: &Arc<Snapshot>,
+    wanted: &Arc<Wanted>,
+    acknowledge: Option<&Acknowledgement>,
+) -> Result<Judged, Refusal> {
+    let trial = tried(door, base, wanted).await?;
+    let Some(braked) = &trial.braked else { return Ok(Judged::Little) };
+    if is_meant(&trial, acknowledge) {
+        return Ok(Judged::Meant);
+    }
+    let view = view(braked, trial.digest, door.brake.limits, base, caller);
+    Ok(Judged::Braked(Refusal::braked(view, acknowledge.is_some())))
 }
 
 /// What a change comes to on a revision, and who is in which stage of it.
@@ -166,7 +196,8 @@ fn is_meant(trial: &Trial, acknowledge: Option<&Acknowledgement>) -> bool {
     acknowledge.is_some_and(|said| said.digest == trial.digest.to_string())
 }
 
-fn because(acknowledge: Option<&Acknowledgement>) -> Result<Option<Detail>, Refusal> {
+/// Why it is meant, in the words of who said so.
+pub(crate) fn because(acknowledge: Option<&Acknowledgement>) -> Result<Option<Detail>, Refusal> {
     let Some(said) = acknowledge else { return Ok(None) };
     if secret_at(&said.because).is_some() {
         return Err(Refusal::invalid("acknowledge.because", "secret", "this is a token, and would be shown in events"));

@@ -1,21 +1,28 @@
 //! Taking a host out of the fleet.
 //!
 //! - It is a change of intent: a revision, an operation, an event that says who and why. Peers are rendered without the host.
+//! - Its peers are judged without it: where many of them lose much by it, as when it was the one that they let in, somebody has to say so.
 //! - Its session ends by itself at the next compare of whoever holds it; its agent is told to dial once before, and is refused.
+
+use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Path, State};
+use holdfast_api::brake::Acknowledgement;
 use holdfast_api::problem::Problem;
 use holdfast_api::status::{DecommissionHost, DecommissionedHost};
 use holdfast_events::{Detail, Directive, DirectiveKind, Hint};
+use holdfast_model::ids::HostId;
 use holdfast_model::secret::secret_at;
 use holdfast_store::intent::{Decommission, Decommissioned, KeptDecommission};
-use holdfast_store::once::Once;
+use holdfast_store::once::{Once, RequestKey};
 
 use super::auth::{Act, Caller};
+use super::brake::{self, Judged, TRIES_MAX};
 use super::door::Shared;
 use super::hosts::find_one;
 use super::names::host_name;
+use super::plan::Wanted;
 use super::refuse::Refusal;
 use super::request::Body;
 
@@ -26,6 +33,7 @@ use super::request::Body;
     ("Idempotency-Key" = Option<String>, Header, description = "The name of this request, the caller's own: the same again is answered, not done"),
 ), request_body = DecommissionHost, responses(
     (status = 200, body = DecommissionedHost),
+    (status = 409, description = "Many of its peers lose much by it", body = Problem, content_type = "application/problem+json"),
     (status = 404, description = "There is no such host, or it is out already", body = Problem, content_type = "application/problem+json"),
     (status = "default", description = "Refused", body = Problem, content_type = "application/problem+json"),
 ))]
@@ -47,15 +55,13 @@ pub(crate) async fn decommission(
     {
         return before_of(before);
     }
-    let snapshot = door.intent.current().await?;
-    let found = find_one(&snapshot, &caller, &host)?;
-    let (host, name) = (found.id, host_name(found));
-    let asked = Decommission { actor: caller.actor(), host, detail };
-    let (revision, operation) = match door.store.decommission_once(asked, name.clone(), key).await? {
+    let (host, name, done) = take_out(&door, &caller, &host, detail, wanted.acknowledge, key).await?;
+    let (revision, operation) = match done {
         Once::Now(Decommissioned::Out { revision, operation }) => (revision, operation),
         Once::Now(Decommissioned::Unknown) => {
             return Err(Refusal::not_found(format!("host {host}: it is out already")));
         }
+        Once::Now(Decommissioned::Moved) => return Err(Refusal::overtaken()),
         before @ (Once::Before(_) | Once::Other) => return before_of(before),
     };
     door.ring([Hint::Intent, Hint::Event]);
@@ -69,6 +75,39 @@ pub(crate) async fn decommission(
         revision: revision.raw(),
         operation: operation.to_string(),
     }))
+}
+
+/// Takes it out on a revision on which its peers lose little by it, or are said to lose much.
+async fn take_out(
+    door: &Shared,
+    caller: &Caller,
+    text: &str,
+    detail: Detail,
+    acknowledge: Option<Acknowledgement>,
+    key: Option<RequestKey>,
+) -> Result<(HostId, String, Once<Decommissioned, KeptDecommission>), Refusal> {
+    let said = brake::because(acknowledge.as_ref())?;
+    let _turn = door.brake.turn().await;
+    let mut tries = 0;
+    loop {
+        let base = door.intent.current().await?;
+        let found = find_one(&base, caller, text)?;
+        let (host, name) = (found.id, host_name(found));
+        let wanted = Arc::new(Wanted { hosts_out: [host].into(), ..Wanted::default() });
+        let because = match brake::judged(door, caller, &base, &wanted, acknowledge.as_ref()).await? {
+            Judged::Little => None,
+            Judged::Meant => said.clone(),
+            Judged::Braked(refusal) => return Err(refusal),
+        };
+        let (actor, expected) = (caller.actor(), Some(base.revision));
+        let asked = Decommission { actor, host, detail: detail.clone(), expected, because };
+        let done = door.store.decommission_once(asked, name.clone(), key.clone()).await?;
+        tries += 1;
+        if tries < TRIES_MAX && matches!(done, Once::Now(Decommissioned::Moved)) {
+            continue;
+        }
+        return Ok((host, name, done));
+    }
 }
 
 /// The answer to what was done before under the name of the request.

@@ -1,5 +1,6 @@
-//! What an operator asks of one host's session: said on the bus, written nowhere.
+//! What an operator asks of one host's session: said on the bus, and carried out by nobody later.
 //!
+//! - Who asked is an event, for the audit log; it is recorded first, so that nothing is asked of a host that the log does not have.
 //! - Fire and observe: the answer has what moves once the directive is obeyed, as it stood before. Nothing is promised but that it was said.
 //! - A host that is known to be away is a refusal; one that only seems to be there is not, and then nothing moves.
 
@@ -7,7 +8,7 @@ use axum::Json;
 use axum::extract::{Path, State};
 use holdfast_api::directive::DirectiveView;
 use holdfast_api::problem::Problem;
-use holdfast_events::{Directive, DirectiveKind};
+use holdfast_events::{Directive, DirectiveKind, Hint};
 
 use super::auth::{Act, Caller};
 use super::door::Shared;
@@ -82,6 +83,8 @@ async fn direct(
     let Some(session) = open else {
         return Err(Refusal::offline(&name, status.last_seen_at.map(rfc3339)));
     };
+    door.store.record_directive(caller.actor(), Directive { kind, host }).await?;
+    door.ring([Hint::Event]);
     tracing::info!(actor = %caller.actor(), %host, directive = %kind, "a directive is asked for");
     if let Err(error) = door.directives.try_send(Directive { kind, host }) {
         // As with any directive that nobody hears: nothing moves, and whoever asked sees that.

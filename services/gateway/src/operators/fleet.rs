@@ -88,6 +88,7 @@ impl JudgedFleet {
             latest_revision: self.revision.raw(),
             rendered_revision: self.rendered_revision.raw(),
             held: self.held(revision, sees),
+            modes: None,
             wait: None,
         }
     }

@@ -6,14 +6,21 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock, RwLock};
 
-use holdfast_model::intent::{EnrolledHost, Intent, Kind, Object, ObjectKey, Peer, PeerSpec, Policy, Spec};
+use holdfast_api::status::ModeCounts;
+use holdfast_model::intent::{
+    EnrolledHost, Intent, Kind, Object, ObjectKey, Peer, PeerSpec, Policy, PolicyRule, PortSpec, Service, ServiceSpec,
+    Spec,
+};
 use holdfast_model::label::Labels;
 use holdfast_model::name::Name;
 use holdfast_model::numbers::Revision;
+use holdfast_model::policy::{Action, protocol};
 use holdfast_render::{Edit, Index};
 use holdfast_store::intent::Changes;
 use holdfast_store::{Error, Store};
 
+/// What an agent keeps open by itself if nobody says otherwise.
+const FAILSAFE_PORT: u16 = 22;
 /// How many edits are taken over before an index is made anew: about as dear.
 const EDITS_MAX: usize = 1_000;
 
@@ -90,7 +97,8 @@ impl Snapshot {
     pub(crate) fn warnings<'a>(&self, keys: impl IntoIterator<Item = &'a ObjectKey>) -> Vec<String> {
         let mut said = Vec::new();
         for key in keys {
-            for odd in self.governs_nobody(key).into_iter().chain(self.absent_groups(key)) {
+            let odd = self.governs_nobody(key).into_iter().chain(self.absent_groups(key));
+            for odd in odd.chain(self.denies_failsafe(key)) {
                 // A policy and the group that it names may both be among them.
                 if !said.contains(&odd) {
                     said.push(odd);
@@ -139,6 +147,26 @@ impl Snapshot {
         }
     }
 
+    /// Whether a policy denies by name what agents keep open: it is written in vain.
+    fn denies_failsafe(&self, key: &ObjectKey) -> Option<String> {
+        let policy = policy_of(self.intent.objects.get(key)?)?;
+        let denies = |rule: &PolicyRule| rule.action == Action::Deny && names_port(&rule.services, FAILSAFE_PORT);
+        let index = policy.ingress.iter().position(denies)?;
+        Some(format!(
+            "{key} denies tcp {FAILSAFE_PORT} (ingress[{index}]), which agents keep open to everybody whatever is rendered, unless they are started \
+             with other --failsafe-ports"
+        ))
+    }
+
+    /// In which modes the hosts are to be of the namespaces that may be seen.
+    pub(crate) fn modes(&self, sees: impl Fn(&Name) -> bool) -> ModeCounts {
+        let mut counts = ModeCounts::default();
+        for host in self.intent.hosts.values().filter(|host| sees(&host.namespace)) {
+            counts.add(self.host_spec(&host.namespace, &host.name).and_then(|spec| spec.mode).unwrap_or_default());
+        }
+        counts
+    }
+
     fn policies(&self) -> impl Iterator<Item = (&ObjectKey, &Policy)> {
         self.intent.objects.iter().filter_map(|(key, spec)| policy_of(spec).map(|policy| (key, policy)))
     }
@@ -158,6 +186,17 @@ impl Snapshot {
             | None => None,
         }
     }
+}
+
+/// Whether services name a TCP port in so many words; all of them name none.
+fn names_port(services: &ServiceSpec, wanted: u16) -> bool {
+    let ServiceSpec::Of(services) = services else { return false };
+    services.iter().any(|service| match service {
+        Service::Ports { protocol, ports: PortSpec::Range(range) } => {
+            *protocol == protocol::TCP && range.contains(wanted)
+        }
+        Service::Ports { ports: PortSpec::Named(_), .. } | Service::Protocol(_) | Service::Icmp { .. } => false,
+    })
 }
 
 /// The address groups that a policy names.

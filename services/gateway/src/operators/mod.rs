@@ -4,7 +4,7 @@
 //! - What changes intent commits first and rings after: a hint that is lost costs time, never correctness.
 //! - Reads answer from one consistent state each, and see what was committed before they began.
 //!
-//! It renders nothing that is sent and holds no session; what it asks of one goes out as a directive, and writes nothing. A plan uses the renderer's pure code and writes nothing.
+//! It renders nothing that is sent and holds no session; what it asks of one goes out as a directive, which nobody keeps. A plan uses the renderer's pure code and writes nothing.
 
 mod audit;
 mod auth;

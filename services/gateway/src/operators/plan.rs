@@ -37,6 +37,8 @@ pub(crate) struct Wanted {
     pub(crate) puts: Vec<Object>,
     /// What goes by name.
     pub(crate) deletes: BTreeSet<ObjectKey>,
+    /// The hosts that are taken out.
+    pub(crate) hosts_out: BTreeSet<HostId>,
     /// The namespaces of which everything else goes.
     pub(crate) pruned: BTreeSet<Name>,
     /// Whether the Namespace objects go with it.
@@ -53,7 +55,7 @@ impl Wanted {
         // A plan writes nothing; what it may be asked is what its change would need.
         puts.iter().try_for_each(|object| caller.may_change(act, &object.key()))?;
         let pruned = if request.prune { namespaces } else { BTreeSet::new() };
-        Ok(Self { puts, deletes: BTreeSet::new(), pruned, prunes_namespaces: caller.reaches_all() })
+        Ok(Self { puts, pruned, prunes_namespaces: caller.reaches_all(), ..Self::default() })
     }
 
     /// What goes without being named.
@@ -126,8 +128,12 @@ pub(crate) fn try_on(base: &Snapshot, wanted: &Wanted, limits: BrakeLimits) -> T
             affected.extend(after.apply(Edit::DeleteObject(key.clone())));
         }
     }
-    let old = render_hosts(&before, affected.hosts.iter().copied());
     let mut named = Named::new(base.revision, &objects);
+    for host in &wanted.hosts_out {
+        affected.extend(after.apply(Edit::RemoveHost(*host)));
+        named.gone(*host);
+    }
+    let old = render_hosts(&before, affected.hosts.iter().copied());
     // Hosts of one role share a body, which is walked once.
     let mut digests: HashMap<*const Body, Digest> = HashMap::new();
     let mut digest_of = |body: &Arc<Body>| *digests.entry(Arc::as_ptr(body)).or_insert_with(|| body.digest());
@@ -164,7 +170,8 @@ fn judge(
     }
     let others_do_something = toll.asks_for_others() && {
         let touched: BTreeSet<HostId> = hosts.iter().map(|(host, ..)| *host).collect();
-        let others = base.intent.hosts.keys().filter(|host| !touched.contains(host));
+        let is_other = |host: &&HostId| !touched.contains(host) && !wanted.hosts_out.contains(host);
+        let others = base.intent.hosts.keys().filter(is_other);
         render_hosts(&base.index(), others.copied()).values().any(|body| Loss::does_something(body))
     };
     toll.judged(others_do_something)
@@ -226,6 +233,11 @@ impl Named {
         self.0.extend_from_slice(host.uuid().as_bytes());
         self.0.extend_from_slice(from.as_bytes());
         self.0.extend_from_slice(to.as_bytes());
+    }
+
+    fn gone(&mut self, host: HostId) {
+        self.0.extend_from_slice(b"gone ");
+        self.0.extend_from_slice(host.uuid().as_bytes());
     }
 
     fn digest(&self) -> Digest {

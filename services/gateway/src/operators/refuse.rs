@@ -104,6 +104,12 @@ impl Refusal {
         refusal
     }
 
+    /// Others change the fleet too fast.
+    pub(crate) fn overtaken() -> Self {
+        let text = "others change the fleet faster than this can be judged; nothing was changed";
+        Self::new(ProblemType::Busy, text)
+    }
+
     /// Something else was asked for under the name that the request gives itself.
     pub(crate) fn other_request() -> Self {
         let text = "another request of this token has this Idempotency-Key; nothing was changed";

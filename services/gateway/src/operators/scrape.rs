@@ -114,7 +114,8 @@ fn fleet_values(judged: &JudgedFleet, modes: &BTreeMap<Mode, u64>) -> Values {
 }
 
 fn status_values(status: &StatusView) -> Values {
-    let StatusView { revision: _, state, hosts, latest_revision, rendered_revision, held: _, wait: _ } = status;
+    let StatusView { revision: _, state, hosts, latest_revision, rendered_revision, held: _, modes: _, wait: _ } =
+        status;
     let by_state = [
         (RevisionState::Converged, hosts.converged),
         (RevisionState::Degraded, hosts.degraded),

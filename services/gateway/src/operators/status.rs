@@ -51,7 +51,10 @@ pub(crate) async fn status(
     let Some(wait) = wait_of(query.wait.as_deref())? else {
         let fleet = door.fleet.read(None).await?;
         let revision = known(query.revision, fleet.revision)?;
-        return Ok(Json(fleet.status(revision, |host| caller.sees(&host.status.namespace))));
+        let mut status = fleet.status(revision, |host| caller.sees(&host.status.namespace));
+        let intent = door.intent.current().await?;
+        status.modes = Some(intent.modes(|namespace| caller.sees(namespace)));
+        return Ok(Json(status));
     };
     Ok(Json(waited(&door, &caller, &query, wait).await?))
 }

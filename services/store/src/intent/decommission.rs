@@ -29,6 +29,10 @@ pub struct Decommission {
     pub host: HostId,
     /// Why, in their words.
     pub detail: Detail,
+    /// The last revision that it was judged on; if it is not the last, nothing is done.
+    pub expected: Option<Revision>,
+    /// Why it takes much away from others, if that had to be said.
+    pub because: Option<Detail>,
 }
 
 /// What came of it.
@@ -43,6 +47,8 @@ pub enum Decommissioned {
     },
     /// There is no such host, or it was out before.
     Unknown,
+    /// There is a later revision than the one that was expected; nothing was written.
+    Moved,
 }
 
 /// What is kept of it under the name of its request.
@@ -78,7 +84,7 @@ impl Store {
                         let kept = KeptDecommission { host, name, revision, operation };
                         Deed::Done { answer, kept, operation: Some(operation) }
                     }
-                    Decommissioned::Unknown => Deed::Refused(Decommissioned::Unknown),
+                    answer @ (Decommissioned::Unknown | Decommissioned::Moved) => Deed::Refused(answer),
                 })
             })
         })
@@ -122,7 +128,11 @@ async fn decommission(tx: &mut PgConnection, asked: Decommission) -> Result<Deco
             .fetch_optional(&mut *tx)
             .await?;
     let Some((namespace, name)) = named else { return Ok(Decommissioned::Unknown) };
-    let revision = next(latest_revision(tx).await?)?;
+    let latest = latest_revision(tx).await?;
+    if asked.expected.is_some_and(|expected| expected != latest) {
+        return Ok(Decommissioned::Moved);
+    }
+    let revision = next(latest)?;
     let operation = OperationId::new(Uuid::now_v7());
     // The lock that every write of a session takes comes first: what a gateway wrote before it is told before this.
     let open: Option<(i64, bool)> = sqlx::query_as(
@@ -151,7 +161,7 @@ async fn decommission(tx: &mut PgConnection, asked: Decommission) -> Result<Deco
         verb: OperationVerb::Decommission,
         revision,
         changes: 1,
-        because: None,
+        because: asked.because,
     })?;
     if let Some((raw, true)) = open {
         let session_epoch = SessionEpoch::from_raw(number("sessions.session_epoch", raw)?);

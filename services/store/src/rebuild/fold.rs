@@ -114,6 +114,7 @@ impl Fold {
             Event::AuthorityRollbackConfirmed(_)
             | Event::CertificateRequested(_)
             | Event::EnrolmentRefused(_)
+            | Event::HostDirected(_)
             | Event::ProtocolFault(_)
             | Event::SessionContested(_) => None,
         };

@@ -12,7 +12,8 @@ use holdfast_store::session::{Opened, Recorded};
 use crate::common::{Fleet, OPERATOR, mk_addresses, mk_certificate, mk_opening, mk_report};
 
 async fn take_out(fleet: &Fleet, host: HostId) -> Decommissioned {
-    let asked = Decommission { actor: OPERATOR, host, detail: Detail::new("its disk is gone") };
+    let asked =
+        Decommission { actor: OPERATOR, host, detail: Detail::new("its disk is gone"), expected: None, because: None };
     fleet.operators.decommission(asked).await.expect("answers")
 }
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use holdfast_events::{
-    ApiTokenCreated, CloseReason, Detail, Fault, HaltReason, Label128, NamespaceScope, OperationState, ProtocolFault,
-    Role,
+    ApiTokenCreated, CloseReason, Detail, Directive, DirectiveKind, Fault, HaltReason, Label128, NamespaceScope,
+    OperationState, ProtocolFault, Role,
 };
 use holdfast_model::desired::Component;
 use holdfast_model::drift::DriftKind;
@@ -49,10 +49,13 @@ async fn mk_lived_in() -> Fleet {
     live_session(&fleet, other).await;
     contest(&fleet, other).await;
     fleet.open(host).await;
+    let asked = Directive { kind: DirectiveKind::Reconnect, host };
+    fleet.operators.record_directive(OPERATOR, asked).await.expect("records");
     let gone = fleet.enrol("gone", "10.0.0.9").await;
     live_session(&fleet, gone).await;
     fleet.open(gone).await;
-    let asked = Decommission { actor: OPERATOR, host: gone, detail: Detail::new("a drill") };
+    let asked =
+        Decommission { actor: OPERATOR, host: gone, detail: Detail::new("a drill"), expected: None, because: None };
     assert!(matches!(fleet.operators.decommission(asked).await, Ok(Decommissioned::Out { .. })));
     fleet.operators.revoke_enrol_token(OPERATOR, token).await.expect("revokes");
     let detail = Detail::new("a drill");
