@@ -376,9 +376,25 @@ CREATE TABLE public.sessions (
     opened_at timestamp with time zone,
     closed_at timestamp with time zone,
     close_reason text,
+    protocol smallint,
     CONSTRAINT sessions_check CHECK (((session_epoch = 0) = (opened_at IS NULL))),
     CONSTRAINT sessions_check1 CHECK (((closed_at IS NULL) = (close_reason IS NULL))),
     CONSTRAINT sessions_session_epoch_check CHECK ((session_epoch >= 0))
+)
+WITH (fillfactor='70');
+CREATE TABLE public.statuses (
+    host_id uuid NOT NULL,
+    session_epoch bigint NOT NULL,
+    seq bigint NOT NULL,
+    answered bigint NOT NULL,
+    digest bytea NOT NULL,
+    components jsonb NOT NULL,
+    signature bytea NOT NULL,
+    told_at timestamp with time zone NOT NULL,
+    CONSTRAINT statuses_answered_check CHECK ((answered >= 0)),
+    CONSTRAINT statuses_digest_check CHECK ((octet_length(digest) = 32)),
+    CONSTRAINT statuses_seq_check CHECK ((seq > 0)),
+    CONSTRAINT statuses_signature_check CHECK ((octet_length(signature) = 64))
 )
 WITH (fillfactor='70');
 ALTER TABLE ONLY public.api_token_hashes
@@ -453,6 +469,8 @@ ALTER TABLE ONLY public.rollouts
     ADD CONSTRAINT rollouts_pkey PRIMARY KEY (rollout_id);
 ALTER TABLE ONLY public.sessions
     ADD CONSTRAINT sessions_pkey PRIMARY KEY (host_id);
+ALTER TABLE ONLY public.statuses
+    ADD CONSTRAINT statuses_pkey PRIMARY KEY (host_id);
 CREATE INDEX certificates_host ON public.certificates USING btree (host_id, issued_at);
 CREATE INDEX desired_states_revision ON public.desired_states USING btree (revision);
 CREATE INDEX events_xid ON public.events USING btree (xid);
@@ -479,6 +497,7 @@ ALTER TABLE public.events ENABLE ROW LEVEL SECURITY;
 CREATE POLICY events_of_agents_door ON public.events FOR INSERT TO holdfast_gateway_agents WITH CHECK ((kind = ANY (ARRAY['certificate.requested'::text, 'enrolment.requested'::text, 'lease.acquired'::text, 'outcome.recorded'::text, 'protocol.fault'::text, 'session.closed'::text, 'session.opened'::text, 'session.snapshot_sent'::text])));
 CREATE POLICY events_of_agents_door_contested ON public.events FOR INSERT TO holdfast_gateway_agents WITH CHECK ((kind = 'session.contested'::text));
 CREATE POLICY events_of_agents_door_drift ON public.events FOR INSERT TO holdfast_gateway_agents WITH CHECK ((kind = ANY (ARRAY['drift.contended'::text, 'drift.found'::text, 'drift.repaired'::text, 'drift.settled'::text])));
+CREATE POLICY events_of_agents_door_status ON public.events FOR INSERT TO holdfast_gateway_agents WITH CHECK ((kind = 'status.recorded'::text));
 CREATE POLICY events_of_operators_door ON public.events FOR INSERT TO holdfast_gateway_operators WITH CHECK ((kind = ANY (ARRAY['authority.epoch.raised'::text, 'intent.object.deleted'::text, 'intent.object.put'::text, 'operation.accepted'::text, 'operation.finished'::text, 'token.api.created'::text, 'token.api.revoked'::text, 'token.enrol.created'::text, 'token.enrol.revoked'::text])));
 CREATE POLICY events_of_operators_door_decommission ON public.events FOR INSERT TO holdfast_gateway_operators WITH CHECK ((kind = ANY (ARRAY['host.decommissioned'::text, 'session.closed'::text])));
 CREATE POLICY events_of_operators_door_directives ON public.events FOR INSERT TO holdfast_gateway_operators WITH CHECK ((kind = 'host.directed'::text));
@@ -666,3 +685,7 @@ GRANT SELECT,INSERT ON TABLE public.sessions TO holdfast_renderer;
 GRANT SELECT,UPDATE ON TABLE public.sessions TO holdfast_gateway_agents;
 GRANT SELECT,DELETE ON TABLE public.sessions TO holdfast_gateway_operators;
 GRANT SELECT ON TABLE public.sessions TO holdfast_reader;
+GRANT SELECT ON TABLE public.statuses TO holdfast_renderer;
+GRANT SELECT,INSERT,UPDATE ON TABLE public.statuses TO holdfast_gateway_agents;
+GRANT SELECT,DELETE ON TABLE public.statuses TO holdfast_gateway_operators;
+GRANT SELECT ON TABLE public.statuses TO holdfast_reader;

@@ -540,7 +540,7 @@ fn changes(raw: u64, base: Stamp, from: &Body, to: &Body) -> Update {
 }
 
 fn statuses(outcome: &Outcome) -> [Holds; 3] {
-    ConditionType::ALL.map(|kind| {
+    ConditionType::OF_ATTEMPT.map(|kind| {
         outcome.conditions.iter().find(|condition| condition.kind == kind).expect("every condition is told").status
     })
 }

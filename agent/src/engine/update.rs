@@ -1,5 +1,7 @@
 //! What goes into the engine and what comes out.
 
+use std::cmp::Ordering;
+
 use holdfast_model::condition::{Condition, ConditionType, DETAIL_BYTES_MAX, Holds, Reason, bounded};
 use holdfast_model::desired::Stamp;
 use holdfast_model::statement::OutcomeKind;
@@ -58,8 +60,8 @@ impl Outcome {
             observed_version: Some(version),
         };
         let conditions = match &refusal {
-            None => ConditionType::ALL.map(|kind| condition(kind, Holds::True, Reason::Done, "")).into(),
-            Some(refusal) => ConditionType::ALL
+            None => ConditionType::OF_ATTEMPT.map(|kind| condition(kind, Holds::True, Reason::Done, "")).into(),
+            Some(refusal) => ConditionType::OF_ATTEMPT
                 .map(|kind| {
                     let (status, reason) = refusal.of(kind);
                     let message = if reason == refusal.reason { refusal.detail.as_str() } else { "" };
@@ -73,17 +75,17 @@ impl Outcome {
 
     /// Accepted and kept, and not in force: a local policy is.
     pub(super) fn retained(update: &Update) -> Self {
-        let condition = |kind| {
-            let (status, reason) = match kind {
-                ConditionType::SnapshotAccepted => (Holds::True, Reason::Done),
-                ConditionType::Applied => (Holds::False, Reason::LocalOverride),
-                ConditionType::Verified => (Holds::Unknown, Reason::NotReached),
+        let condition = |kind: ConditionType| {
+            let (status, reason) = match kind.cmp(&ConditionType::Applied) {
+                Ordering::Less => (Holds::True, Reason::Done),
+                Ordering::Equal => (Holds::False, Reason::LocalOverride),
+                Ordering::Greater => (Holds::Unknown, Reason::NotReached),
             };
             let told = status == Holds::False;
             let message = if told { "a local policy of this host is in force" } else { "" }.to_owned();
             Condition { kind, status, reason, message, observed_version: Some(update.stamp.version) }
         };
-        let conditions = ConditionType::ALL.map(condition).into();
+        let conditions = ConditionType::OF_ATTEMPT.map(condition).into();
         Self { kind: OutcomeKind::RetainedLocalOverride, wanted: update.stamp, applied: None, conditions }
     }
 

@@ -19,4 +19,5 @@ pub(crate) use forwarding::default_route_interfaces;
 pub use lock::{Lock, LockError};
 pub use run::{Config, Error, Source, run, take_down};
 pub use status::{Counter, LastDrift, LastOutcome, LedgerState, PolicyStatus, Status, TableStatus};
+pub(crate) use worker::{Standing, unix_ms};
 pub use worker::{Worker, WorkerGone};

@@ -18,6 +18,9 @@ use holdfast_wire::encode_changes;
 use tokio::sync::{mpsc, oneshot, watch};
 use uuid::Uuid;
 
+mod standing;
+mod trials;
+
 use super::drift::{Drift, DriftLog, LastWriter};
 use super::status::{LastDrift, LastOutcome, LedgerState, Seen, observe};
 use crate::engine::{Cause, Content, Engine, Entry, Kernel, Loaded, Outcome, Update};
@@ -25,6 +28,8 @@ use crate::enrolment::Enrolment;
 use crate::ledger::{self, Ledger};
 use crate::nft::{self, Netfilter, TableOwner};
 use crate::plan::{Deviation, Kept};
+use standing::Memory;
+pub(crate) use standing::{Standing, unix_ms};
 
 /// Commands that wait; beyond it whoever asks waits too.
 const COMMANDS_MAX: usize = 64;
@@ -114,6 +119,7 @@ pub struct Worker {
     drift: watch::Receiver<DriftLog>,
     trials: watch::Receiver<Option<OnTrial>>,
     taken_back: watch::Receiver<u64>,
+    standing: watch::Receiver<Standing>,
 }
 
 impl Worker {
@@ -127,7 +133,8 @@ impl Worker {
         let last_writer = LastWriter::default();
         let (trial, trials) = watch::channel(None);
         let (taken, taken_back) = watch::channel(0);
-        let told = Told { drift: told, trial, taken_back: taken };
+        let (stands, standing) = watch::channel(Standing::unknown());
+        let told = Told { drift: told, trial, taken_back: taken, standing: stands };
         let writer = last_writer.clone();
         let run = move || match Thread::open(start, drift, told, writer) {
             Ok(thread) => {
@@ -138,7 +145,7 @@ impl Worker {
         };
         thread::Builder::new().name("netfilter".to_owned()).spawn(run).map_err(StartError::Thread)?;
         match started.recv() {
-            Ok(result) => result.map(|()| Self { commands, last_writer, drift: heard, trials, taken_back }),
+            Ok(result) => result.map(|()| Self { commands, last_writer, drift: heard, trials, taken_back, standing }),
             Err(gone) => Err(StartError::Thread(std::io::Error::other(gone))),
         }
     }
@@ -241,6 +248,11 @@ impl Worker {
         self.ask(|reply| Command::TakeBack(trial, reply)).await
     }
 
+    /// How the policy stands, and each look at it.
+    pub(crate) fn standing(&self) -> watch::Receiver<Standing> {
+        self.standing.clone()
+    }
+
     /// What can be told of drift, and each change of it.
     pub(crate) fn drift(&self) -> watch::Receiver<DriftLog> {
         self.drift.clone()
@@ -252,6 +264,7 @@ struct Told {
     drift: watch::Sender<DriftLog>,
     trial: watch::Sender<Option<OnTrial>>,
     taken_back: watch::Sender<u64>,
+    standing: watch::Sender<Standing>,
 }
 
 struct Thread {
@@ -260,6 +273,7 @@ struct Thread {
     last_outcome: Option<LastOutcome>,
     ledger: LedgerState,
     fault: Option<String>,
+    memory: Memory,
     drift: Drift,
     told: Told,
     last_writer: LastWriter,
@@ -301,6 +315,7 @@ impl Thread {
             last_outcome: None,
             ledger: state,
             fault: None,
+            memory: Memory::new(),
             drift,
             told,
             last_writer,
@@ -315,6 +330,7 @@ impl Thread {
             Err(error) => thread.failed(&error, "last good policy is not in force"),
         }
         thread.tell_trial();
+        thread.tell_standing(true);
         Ok(thread)
     }
 
@@ -326,7 +342,10 @@ impl Thread {
                 Command::Local(body, reply) => drop(reply.send(self.enforce_local(body.map(|body| *body)))),
                 Command::Keep(kept, reply) => {
                     self.settle_drift();
-                    drop(reply.send(self.engine.keep(kept).map_err(|error| error.to_string())));
+                    let keeping = self.engine.keep(kept).map_err(|error| error.to_string());
+                    self.memory.forget_forwarded();
+                    self.tell_standing(true);
+                    drop(reply.send(keeping));
                 }
                 Command::Observe(reply) => drop(reply.send(self.report())),
                 Command::Held(reply) => {
@@ -334,12 +353,19 @@ impl Thread {
                     let held = held.map(|held| (held.origin.map(|origin| origin.authority), held.stamp));
                     let _asker_gone = reply.send(held);
                 }
-                Command::Noticed => self.noticed(),
+                Command::Noticed => {
+                    self.noticed();
+                    self.tell_standing(true);
+                }
                 Command::Gateways(reply) => drop(reply.send(self.engine.kept().gateways.clone())),
                 Command::GatewayDrops(reply) => drop(reply.send(self.gateway_drops())),
                 Command::Confirm(trial, reply) => drop(reply.send(self.confirm(trial))),
                 Command::TakeBack(trial, reply) => drop(reply.send(self.take_back(trial))),
-                Command::Verify => self.verify(),
+                Command::Verify => {
+                    self.verify();
+                    self.memory.forget_forwarded();
+                    self.tell_standing(true);
+                }
                 Command::Down(reply) => {
                     self.is_down = true;
                     drop(reply.send(self.engine.down().map_err(|error| error.to_string())));
@@ -360,7 +386,9 @@ impl Thread {
             tracing::warn!(version, digest, %reason, detail, "policy is not in force");
         }
         self.last_outcome = Some(LastOutcome::from(&outcome));
+        self.memory.attempted(&outcome);
         self.tell_trial();
+        self.tell_standing(true);
         outcome
     }
 
@@ -388,6 +416,7 @@ impl Thread {
             Err(error) => self.failed(error, "local policy cannot be changed"),
         }
         self.tell_trial();
+        self.tell_standing(true);
         changed.map_err(|error| error.to_string())
     }
 
@@ -428,9 +457,12 @@ impl Thread {
         }
         self.reads += 1;
         match self.engine.find_drift() {
-            Ok(None) => self.fault = None,
+            Ok(None) => (self.fault, self.memory.differs) = (None, false),
             Ok(Some(deviation)) => self.repair(&deviation),
-            Err(error) => self.failed(&error, "policy in the kernel cannot be read"),
+            Err(error) => {
+                self.memory.differs = false;
+                self.failed(&error, "policy in the kernel cannot be read");
+            }
         }
     }
 
@@ -444,7 +476,9 @@ impl Thread {
         let last = &mut self.last_drift.insert((now, last)).1;
         // Told before it is repaired: who is told knows of it however long that takes.
         self.told.drift.send_replace(self.drift.log().clone());
-        match self.engine.repair() {
+        let repaired = self.engine.repair();
+        self.memory.differs = repaired.is_err();
+        match repaired {
             Ok(()) => {
                 last.repaired = true;
                 self.fault = None;
@@ -461,65 +495,6 @@ impl Thread {
 
     fn tell_drift(&self) {
         self.told.drift.send_replace(self.drift.log().clone());
-    }
-
-    /// Tells what is on trial; what was told before is another one.
-    fn tell_trial(&self) {
-        let stamp = self.engine.on_trial();
-        self.told.trial.send_if_modified(|told| {
-            let is_same = told.map(|told| told.stamp) == stamp;
-            let nth = told.map_or(0, |told| told.nth) + 1;
-            if !is_same {
-                *told = stamp.map(|stamp| OnTrial { stamp, nth });
-            }
-            !is_same
-        });
-    }
-
-    fn is_on_trial(&self, trial: OnTrial) -> bool {
-        *self.told.trial.borrow() == Some(trial)
-    }
-
-    fn confirm(&mut self, trial: OnTrial) -> bool {
-        if !self.is_on_trial(trial) {
-            return false;
-        }
-        match self.engine.confirm() {
-            Ok(()) => {
-                self.is_unkept_told = false;
-                tracing::info!(version = trial.stamp.version.raw(), "policy leads to a gateway: it is confirmed");
-            }
-            Err(error) if self.is_unkept_told => {
-                tracing::debug!(%error, "that a policy is confirmed cannot be kept yet");
-            }
-            Err(error) => {
-                self.is_unkept_told = true;
-                tracing::warn!(%error, "that a policy is confirmed cannot be kept; it stays on trial until it can");
-            }
-        }
-        self.tell_trial();
-        self.engine.on_trial().is_none()
-    }
-
-    fn take_back(&mut self, trial: OnTrial) -> bool {
-        if !self.is_on_trial(trial) {
-            return false;
-        }
-        let (version, digest) = (trial.stamp.version.raw(), trial.stamp.digest.short());
-        match self.engine.take_back() {
-            Ok(_) => tracing::error!(version, digest, "policy cut this host off from its gateways and is taken back"),
-            Err(error) => self.failed(&error, "a policy that cuts this host off is not taken back yet"),
-        }
-        if self.engine.on_trial().is_none() {
-            self.told.taken_back.send_modify(|times| *times += 1);
-        }
-        self.tell_trial();
-        self.engine.on_trial().is_none()
-    }
-
-    fn gateway_drops(&mut self) -> Option<u64> {
-        let drops = self.engine.gateway_drops();
-        drops.inspect_err(|error| tracing::warn!(%error, "what the policy drops of gateways cannot be read")).ok()
     }
 
     fn failed(&mut self, error: &Cause, what: &'static str) {

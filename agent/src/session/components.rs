@@ -5,19 +5,23 @@
 //! - One update is written at a time, in the order in which they were taken, also by a session that ended meanwhile; a disk that takes its time holds
 //!   up nobody who asks what is held.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use holdfast_identity::files;
-use holdfast_model::condition::{Condition, ConditionType, Holds, Reason};
+use holdfast_model::condition::{Basis, Condition, ConditionType, Holds, Reason};
 use holdfast_model::desired::{Component, Stamp};
 use holdfast_model::ids::AuthorityId;
 use holdfast_model::numbers::AuthorityEpoch;
+use holdfast_model::report::{ComponentReport, StatedCondition};
 use holdfast_model::statement::{Authority, OutcomeKind};
 use holdfast_runtime::fail_point;
 use holdfast_session::agent::{Apply, ApplyResult, Content, check_snapshot};
 use serde::{Deserialize, Serialize};
+
+use crate::service::unix_ms;
 
 const FILE: &str = "components.json";
 
@@ -31,6 +35,9 @@ struct Stored {
     earlier: Vec<Component>,
 }
 
+/// What an attempt came to, and when.
+type Attempt = (Vec<Condition>, u64);
+
 /// What is held of the components beside `policy`; its copies hold the same.
 #[derive(Clone)]
 pub(super) struct Components {
@@ -38,6 +45,8 @@ pub(super) struct Components {
     stored: Arc<Mutex<Stored>>,
     /// Held by who writes.
     writing: Arc<Mutex<()>>,
+    /// What the last attempt of each came to since the agent started, and when.
+    attempts: Arc<Mutex<BTreeMap<Component, Attempt>>>,
 }
 
 impl Components {
@@ -48,7 +57,12 @@ impl Components {
             Stored { authority: authority.id, epoch: authority.epoch, applied: Vec::new(), earlier: Vec::new() };
         let stored = fs::read(&file).ok().and_then(|text| serde_json::from_slice::<Stored>(&text).ok());
         let stored = stored.filter(|stored| stored.authority == authority.id).unwrap_or(fresh);
-        Self { file: file.into(), stored: Arc::new(Mutex::new(stored)), writing: Arc::default() }
+        Self {
+            file: file.into(),
+            stored: Arc::new(Mutex::new(stored)),
+            writing: Arc::default(),
+            attempts: Arc::default(),
+        }
     }
 
     fn stored(&self) -> MutexGuard<'_, Stored> {
@@ -71,8 +85,36 @@ impl Components {
         self.stored().earlier.clone()
     }
 
+    /// How one of them stands: by its last attempt, and before one by what the disk vouches for.
+    pub(super) fn report(&self, component: Component) -> ComponentReport {
+        let applied = self.applied().into_iter().find(|(held, _)| *held == component).map(|(_, stamp)| stamp);
+        let attempts = self.attempts.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((conditions, at_ms)) = attempts.get(&component) {
+            let stated = |condition: &Condition| StatedCondition {
+                condition: condition.clone(),
+                basis: Basis::Observed,
+                observed_at_ms: *at_ms,
+            };
+            return ComponentReport { component, applied, conditions: conditions.iter().map(stated).collect() };
+        }
+        let mut report = ComponentReport::unreached(component, applied, unix_ms());
+        let is_kept = |one: &&mut StatedCondition| applied.is_some() && !one.condition.kind.can_decay();
+        for one in report.conditions.iter_mut().filter(is_kept) {
+            (one.condition.status, one.condition.reason, one.basis) = (Holds::True, Reason::Done, Basis::Inferred);
+        }
+        report
+    }
+
     /// Takes one update: whole, written down, or not at all. It waits for the disk.
     pub(super) fn apply(&self, apply: &Apply) -> ApplyResult {
+        let result = self.try_apply(apply);
+        let mut attempts = self.attempts.lock().unwrap_or_else(PoisonError::into_inner);
+        attempts.insert(apply.component, (result.conditions.clone(), unix_ms()));
+        drop(attempts);
+        result
+    }
+
+    fn try_apply(&self, apply: &Apply) -> ApplyResult {
         let _alone = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         let (component, stamp, stored) = (apply.component, apply.stamp, self.stored().clone());
         let held = stored.applied.iter().find(|(held, _)| *held == component).map(|(_, stamp)| *stamp);
@@ -118,13 +160,13 @@ impl Components {
 }
 
 fn conditions(stamp: Stamp, failed: Option<Reason>, message: &str) -> Vec<Condition> {
-    ConditionType::ALL
+    ConditionType::OF_ATTEMPT
         .into_iter()
         .map(|kind| {
-            let (status, reason, message) = match (failed, kind) {
-                (None, _) => (Holds::True, Reason::Done, ""),
-                (Some(reason), ConditionType::SnapshotAccepted) => (Holds::False, reason, message),
-                (Some(_), ConditionType::Applied | ConditionType::Verified) => (Holds::Unknown, Reason::NotReached, ""),
+            let (status, reason, message) = match failed {
+                None => (Holds::True, Reason::Done, ""),
+                Some(reason) if kind == ConditionType::SnapshotAccepted => (Holds::False, reason, message),
+                Some(_) => (Holds::Unknown, Reason::NotReached, ""),
             };
             Condition { kind, status, reason, message: message.to_owned(), observed_version: Some(stamp.version) }
         })
@@ -164,6 +206,39 @@ mod tests {
         let again = Components::load(folder.path(), authority);
         assert_eq!(again.applied(), [(Component::Settings, stamp(empty))]);
         assert_eq!(again.authority().epoch.raw(), 3);
+    }
+
+    #[test]
+    fn how_a_component_stands_is_inferred_before_its_first_attempt_and_observed_after_it_also_where_it_failed() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let authority = Authority { id: AuthorityId::new(Uuid::from_u128(1)), epoch: AuthorityEpoch::from_raw(1) };
+        let components = Components::load(folder.path(), authority);
+        let update = |bytes: Vec<u8>, version| Apply {
+            update_seq: UpdateSeq::from_raw(1),
+            authority,
+            component: Component::Settings,
+            stamp: Stamp {
+                version: Version::from_raw(version).expect("not zero"),
+                digest: Component::Settings.empty_digest(),
+            },
+            signature: [0; 64],
+            content: Content::Snapshot(bytes),
+        };
+        let told = |components: &Components| {
+            let ComponentReport { applied, conditions, .. } = components.report(Component::Settings);
+            let one = |one: &StatedCondition| (one.condition.status, one.condition.reason, one.basis);
+            (applied.map(|stamp| stamp.version.raw()), conditions.iter().map(one).collect::<Vec<_>>())
+        };
+        let unseen = (Holds::Unknown, Reason::NotReached, Basis::Observed);
+        let seen = (Holds::True, Reason::Done, Basis::Observed);
+        let kept = (Holds::True, Reason::Done, Basis::Inferred);
+        assert_eq!(told(&components), (None, vec![unseen; 3]));
+        components.apply(&update(Component::Settings.empty_bytes(), 1));
+        assert_eq!(told(&components), (Some(1), vec![seen; 3]));
+        components.apply(&update(b"wrong".to_vec(), 2));
+        let (applied, conditions) = told(&components);
+        assert_eq!((applied, conditions[0].0, &conditions[1..]), (Some(1), Holds::False, &[unseen; 2][..]));
+        assert_eq!(told(&Components::load(folder.path(), authority)), (Some(1), vec![kept, kept, unseen]));
     }
 
     #[test]

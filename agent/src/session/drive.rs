@@ -63,7 +63,7 @@ pub(super) async fn drive(
     let mut input = vec![0; READ_BYTES];
     let mut inventory = shell.inventory.clone();
     let (mut local_changes, mut taken_back) = (shell.local_changes.clone(), shell.taken_back.clone());
-    let (mut drift, mut leaving) = (shell.drift.clone(), shell.leaving.clone());
+    let (mut drift, mut standing, mut leaving) = (shell.drift.clone(), shell.standing.clone(), shell.leaving.clone());
     loop {
         // 1. What happened.
         pump.take_events(shell, dialer, gateway, session).await?;
@@ -100,14 +100,7 @@ pub(super) async fn drive(
                 }
                 Err(error) => pump.lose(session, &error),
             },
-            result = or_never(&mut pump.applying) => {
-                pump.applying = None;
-                let (update_seq, result) = result?;
-                if result.kind == OutcomeKind::Failed && result.conditions.iter().any(is_unkept) {
-                    shell.room.handle_unkept(shell.now());
-                }
-                session.handle_result(update_seq, result);
-            }
+            result = or_never(&mut pump.applying) => pump.handle_result(result?, shell, session),
             looked = or_never(&mut pump.looking) => {
                 pump.looking = None;
                 if matches!(looked, Ok(true)) {
@@ -116,7 +109,7 @@ pub(super) async fn drive(
                 }
             }
             Ok(()) = inventory.changed() => session.handle_inventory(now_of(&mut inventory)),
-            Ok(()) = drift.changed() => shell.tell_drift(session),
+            () = either_moves(&mut drift, &mut standing) => shell.tell_all(session),
             () = either_moves(&mut local_changes, &mut taken_back) => return Ok(CloseCause::Lost),
             () = left(&mut leaving) => return say_goodbye(&mut writer).await,
             () = sleep(deadline.unwrap_or(FAREWELL_TIMEOUT)), if deadline.is_some() => match pump.closed {
@@ -142,11 +135,11 @@ async fn say_goodbye(writer: &mut (impl AsyncWrite + Unpin)) -> Result<CloseCaus
     Ok(CloseCause::Lost)
 }
 
-/// Waits until the host holds something else than this session was told: one that begins anew says what.
-async fn either_moves(local_changes: &mut watch::Receiver<u64>, taken_back: &mut watch::Receiver<u64>) {
+/// Waits until either moves.
+async fn either_moves<A, B>(one: &mut watch::Receiver<A>, other: &mut watch::Receiver<B>) {
     tokio::select! {
-        Ok(()) = local_changes.changed() => {}
-        Ok(()) = taken_back.changed() => {}
+        Ok(()) = one.changed() => {}
+        Ok(()) = other.changed() => {}
         else => std::future::pending().await,
     }
 }
@@ -177,6 +170,17 @@ impl Pump {
         self.out.clear();
         self.is_flushed = true;
         session.handle_lost();
+    }
+
+    /// An apply ended: how the host stands after it is handed over first, so that what is said of it is newer than the outcome.
+    fn handle_result(&mut self, ended: (UpdateSeq, ApplyResult), shell: &mut Shell, session: &mut Session<HostKeys>) {
+        self.applying = None;
+        let (update_seq, result) = ended;
+        if result.kind == OutcomeKind::Failed && result.conditions.iter().any(is_unkept) {
+            shell.room.handle_unkept(shell.now());
+        }
+        shell.tell_standing(session);
+        session.handle_result(update_seq, result);
     }
 
     /// How long nothing may happen.
@@ -257,7 +261,7 @@ impl Pump {
                         status.refusal = None;
                         status.link = Link::Open { gateway: gateway.to_owned(), session_epoch: ack.session_epoch };
                     });
-                    shell.tell_drift(session);
+                    shell.tell_all(session);
                 }
                 Event::Apply(apply) => {
                     shell.tell(|status| status.take(apply.component));

@@ -23,7 +23,8 @@ use std::time::Duration;
 use holdfast_identity::tls::client::{AgentProtocol, agent};
 use holdfast_identity::tls::{self, ALPN_SESSION};
 use holdfast_model::desired::{Component, Stamp};
-use holdfast_model::numbers::SessionEpoch;
+use holdfast_model::numbers::{SessionEpoch, UpdateSeq};
+use holdfast_model::report::HostReport;
 use holdfast_model::statement::Authority;
 use holdfast_runtime::Chain;
 use holdfast_session::agent::{CloseCause, Config, DialState, Dialer, Ended, Session};
@@ -42,7 +43,7 @@ use uuid::Uuid;
 
 use crate::enrolment::{self, Enrolment};
 use crate::plan::Kept;
-use crate::service::{DriftLog, Worker, WorkerGone};
+use crate::service::{DriftLog, Standing, Worker, WorkerGone};
 use components::Components;
 use gateways::Gateways;
 use keys::HostKeys;
@@ -95,6 +96,8 @@ pub struct Shell {
     handed_over: Option<SessionEpoch>,
     /// What can be told of drift.
     drift: watch::Receiver<DriftLog>,
+    /// How the policy stands.
+    standing: watch::Receiver<Standing>,
     /// Moves when a policy was taken back.
     taken_back: watch::Receiver<u64>,
     /// Moves when the host's own policy comes or goes.
@@ -123,6 +126,7 @@ impl Shell {
             inventory: inventory::watch(),
             enrolment,
             drift: worker.drift(),
+            standing: worker.standing(),
             taken_back: worker.taken_back(),
             worker,
             base,
@@ -168,6 +172,25 @@ impl Shell {
         for report in reports {
             session.handle_drift(report, now);
         }
+    }
+
+    /// Hands to a session how the host stands as a whole: every component with every condition. Before an outcome that it tells of, so that what is
+    /// said after that is newer.
+    fn tell_standing(&mut self, session: &mut Session<HostKeys>) {
+        let now = self.now();
+        let Standing { report, settling } = self.standing.borrow_and_update().clone();
+        let one = |component| match component {
+            Component::Policy => report.clone(),
+            Component::Settings | Component::Credentials | Component::Workloads => self.components.report(component),
+        };
+        let report = HostReport { answered: UpdateSeq::ZERO, components: Component::ALL.map(one).into() };
+        session.handle_status(report, settling, now);
+    }
+
+    /// Both of it: what was found in the kernel, and how the host stands.
+    fn tell_all(&mut self, session: &mut Session<HostKeys>) {
+        self.tell_drift(session);
+        self.tell_standing(session);
     }
 
     fn tell(&self, change: impl FnOnce(&mut SessionStatus)) {

@@ -318,7 +318,7 @@ impl Polls {
             offset += u32::try_from(piece.len()).unwrap_or(0);
         }
         // What was heard by an answer is a sign of life.
-        self.machine.handle_message(Message::Liveness(Liveness { counter: 0 }), now);
+        self.machine.handle_message(Message::Liveness(Liveness { counter: 0, status: None }), now);
     }
 
     /// What the machine tells and says.

@@ -2,13 +2,13 @@
 
 use holdfast_api::authority::WaitsFor;
 use holdfast_api::policy::{HostPolicyView, RuleView};
-use holdfast_api::status::{ComponentView, DriftView, HostView};
+use holdfast_api::status::{ComponentView, DriftView, HostView, ReportView};
 use holdfast_model::policy::{Direction, Mode};
 use time::OffsetDateTime;
 
 use crate::output::{labels, or_dash};
 use crate::text::{rule, versions};
-use crate::words::{last_seen, short_time, since};
+use crate::words::{ago, last_seen, short_time, since};
 
 /// How many rules of one direction are shown before it is said how many more there are.
 const RULES_SHOWN: usize = 20;
@@ -71,11 +71,23 @@ pub(crate) fn host_text(host: &HostView, policy: &HostPolicyView, wide: bool, no
             lines.push(format!("Agent:        {}", session.agent_version));
         }
     }
+    lines.extend(host.report.as_ref().map(report_line));
+    lines.extend(host.initialized.as_ref().map(|one| format!("Initialized:  {}: {}", one.outcome, one.text)));
     for component in host.components.iter().filter(|component| wide || is_worth_showing(component)) {
         lines.push(String::new());
         lines.extend(component_lines(component, wide, now));
     }
     lines.join("\n")
+}
+
+/// How old what a host last said of itself as a whole is, and whether it counts.
+fn report_line(report: &ReportView) -> String {
+    let counts = match (report.signature_valid, report.in_this_session) {
+        (true, true) => "",
+        (true, false) => "; of an earlier session, so it proves nothing",
+        (false, _) => "; ITS SIGNATURE IS NOT THE HOST'S",
+    };
+    format!("Status:       said {}{counts}", ago(report.age_ms / 1_000))
 }
 
 /// What was found in the host's kernel, and by whom it had been put there.
@@ -207,8 +219,9 @@ fn component_lines(component: &ComponentView, wide: bool, now: OffsetDateTime) -
     }
     for condition in component.conditions.iter().filter(|condition| wide || condition.status != "True") {
         let (kind, status, reason) = (&condition.kind, &condition.status, &condition.reason);
+        let basis = if condition.basis == "observed" { "" } else { " (inferred)" };
         let message = if condition.message.is_empty() { String::new() } else { format!(": {}", condition.message) };
-        lines.push(format!("  {kind:<17} {status:<8} {reason}{message}"));
+        lines.push(format!("  {kind:<17} {status:<8} {reason}{basis}{message}"));
     }
     if wide {
         lines.push(format!("  snapshot:  last sent at {}", or_dash(component.last_snapshot_sent_at.as_ref())));

@@ -3,9 +3,10 @@
 //! - The facts are the model's; here each gets its words once, so that the API, `holdfast explain host` and whoever else tells it say the same.
 
 use holdfast_model::condition::Holds;
-use holdfast_model::status::Missing;
+use holdfast_model::desired::Component;
+use holdfast_model::status::{BOOTSTRAP_MS, Bootstrap, Initialized, Missing};
 
-use crate::status::MissingView;
+use crate::status::{InitializedView, MissingView};
 
 impl MissingView {
     /// The words of a fact.
@@ -18,6 +19,25 @@ impl MissingView {
             text: text(missing),
             satisfied_by: satisfied_by(missing).to_owned(),
         }
+    }
+}
+
+impl InitializedView {
+    /// The words of what a bootstrap came to.
+    #[must_use]
+    pub fn of(initialized: Initialized) -> Self {
+        let Initialized { bootstrap, component } = initialized;
+        let part = component.map_or("every component", Component::word);
+        let text = match bootstrap {
+            Bootstrap::Complete => "every component is, or was in this session, in force".to_owned(),
+            Bootstrap::Pending => format!("{part} is on its way, and not late"),
+            Bootstrap::Missing => format!("there is nothing to bring of {part}: not rendered, or no session yet"),
+            Bootstrap::Failed => format!("the host did not take {part}"),
+            Bootstrap::Oversized => format!("{part} is larger than what travels"),
+            Bootstrap::TimedOut => format!("nothing came of {part} within {} s", BOOTSTRAP_MS / 1_000),
+            Bootstrap::Mismatched => format!("what came of {part} is not what was rendered"),
+        };
+        Self { outcome: bootstrap.word().to_owned(), component: component.map(|one| one.word().to_owned()), text }
     }
 }
 
@@ -35,6 +55,9 @@ fn text(missing: Missing) -> String {
         Missing::Latest => "its agent has not said that the latest version is in force",
         Missing::SameContent => "it holds the latest version with other content",
         Missing::Held => "a rollout holds it at an earlier revision, of which it has what it is to have",
+        Missing::Report => "its agent has said nothing of the host as a whole in this session",
+        Missing::NewerReport => "what its agent said of the host as a whole is older than its last outcome",
+        Missing::Trial => "its policy is on trial: it has still to prove that it leads to a gateway",
         Missing::Condition(kind, Holds::False) => return format!("{kind} is false at the latest version"),
         Missing::Condition(kind, Holds::Unknown | Holds::True) => {
             return format!("{kind} was not seen at the latest version");
@@ -61,6 +84,12 @@ const fn satisfied_by(missing: Missing) -> &'static str {
         }
         Missing::Success => {
             "a version that it takes; or, once its cause is mended, the same: `holdfast host resend-snapshot`"
+        }
+        Missing::Report | Missing::NewerReport => {
+            "a signed status, which its agent sends after each outcome: refused ones are in `holdfast audit tail --kind protocol.fault`"
+        }
+        Missing::Trial => {
+            "an echo of a gateway over a new connection, which its agent tries twice a second: on the host, `holdfast-agent doctor`"
         }
         Missing::OwnPolicyGone => "on the host: `holdfast-agent override --clear`",
         Missing::SameContent => {
@@ -100,6 +129,9 @@ mod tests {
             Missing::Latest,
             Missing::SameContent,
             Missing::Held,
+            Missing::Report,
+            Missing::NewerReport,
+            Missing::Trial,
             Missing::Condition(kind, Holds::False),
             Missing::Condition(kind, Holds::Unknown),
             Missing::Degrading(kind),
@@ -110,5 +142,14 @@ mod tests {
         assert!(MissingView::of(Missing::FreshSession).text.contains(&format!("{} s", FRESH_MS / 1_000)));
         assert_eq!(MissingView::of(Missing::Condition(kind, Holds::False)).condition.as_deref(), Some("Applied"));
         assert_eq!(MissingView::of(Missing::Latest).condition, None);
+    }
+
+    #[test]
+    fn every_outcome_of_a_bootstrap_has_words_of_its_own() {
+        let of = |bootstrap| InitializedView::of(Initialized { bootstrap, component: Some(Component::Settings) });
+        let views = Bootstrap::ALL.map(of);
+        let texts: std::collections::BTreeSet<&str> = views.iter().map(|view| view.text.as_str()).collect();
+        let outcomes: std::collections::BTreeSet<&str> = views.iter().map(|view| view.outcome.as_str()).collect();
+        assert_eq!((texts.len(), outcomes.len()), (views.len(), views.len()));
     }
 }

@@ -225,6 +225,44 @@ pub struct ConditionView {
     pub message: String,
     /// At which version it was seen.
     pub observed_version: Option<u64>,
+    /// `observed`, or `inferred` from something else that was: of a condition that may end by itself only what was observed counts.
+    #[serde(default = "observed")]
+    pub basis: String,
+    /// When it was seen, in RFC 3339 and UTC by the host's own clock; absent where the host has no word for that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_at: Option<String>,
+}
+
+fn observed() -> String {
+    "observed".to_owned()
+}
+
+/// What a host last said, and signed, of itself as a whole.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct ReportView {
+    /// When it was recorded, in RFC 3339 and UTC.
+    pub at: String,
+    /// How long ago that was.
+    pub age_ms: u64,
+    /// The name of what was said.
+    pub digest: String,
+    /// Whether it is of the host's newest session; one of an earlier one proves nothing.
+    pub in_this_session: bool,
+    /// Whether its signature is the host's; what is not counts as nothing.
+    pub signature_valid: bool,
+}
+
+/// Whether a host had its bootstrap: every component whole and in force in its newest session, within a minute.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct InitializedView {
+    /// `complete`, `pending`, `missing`, `failed`, `oversized`, `timed_out` or `mismatched`.
+    #[schema(example = "complete")]
+    pub outcome: String,
+    /// The first component that is not in force; absent if it is complete.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub component: Option<String>,
+    /// The same in words.
+    pub text: String,
 }
 
 /// What a host last said of a component.
@@ -397,6 +435,12 @@ pub struct HostView {
     /// What holds it at an earlier revision than the last, if a rollout does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<HeldView>,
+    /// What it last said of itself as a whole; absent if it never did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub report: Option<ReportView>,
+    /// Whether it had its bootstrap; absent from gateways of an earlier build.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub initialized: Option<InitializedView>,
 }
 
 /// A host is to be taken out.

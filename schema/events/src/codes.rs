@@ -160,6 +160,8 @@ codes! {
         OutOfOrder "out_of_order",
         /// Something from a session that is no longer this host's.
         StaleSession "stale_session",
+        /// A host's word of itself as a whole that cannot be read, is stale, is forged or comes too often.
+        StatusRefused "status_refused",
         /// An answer to an update that was never sent.
         UnknownUpdate "unknown_update",
     }

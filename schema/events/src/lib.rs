@@ -36,6 +36,7 @@ pub use event::{
     ProtocolFault, RENDERED_STATES_MAX, RenderCommitted, RenderDesired, RenderSignedAgain, RenderedLetGo,
     RolloutAborted, RolloutFinished, RolloutHalted, RolloutPaused, RolloutResumed, RolloutStage, RolloutStageOpened,
     RolloutStaged, RolloutStarted, STAGED_HOSTS_MAX, SessionClosed, SessionContested, SessionOpened, SnapshotSent,
+    StatusRecorded,
 };
 pub use hint::{HOST_HINT_ENTRIES_MAX, Hint, HintError, HostHint};
 pub use hint_numbers::HintNumbers;

@@ -7,12 +7,13 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::desired::Component;
 use crate::numbers::Version;
 
 /// The most bytes of a message that an agent may give.
 pub const DETAIL_BYTES_MAX: usize = 1024;
 
-/// The kinds of conditions, in the order in which an attempt reaches them.
+/// The kinds of conditions: those of an attempt in the order in which it reaches them, then those that stand beside attempts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub enum ConditionType {
     /// The update passed every check of the agent: signature, base, digest, form.
@@ -21,11 +22,38 @@ pub enum ConditionType {
     Applied,
     /// The kernel was read back and holds exactly it.
     Verified,
+    /// Under it a gateway gave back an echo over a new connection: it does not cut the host off.
+    Confirmed,
+    /// The disk keeps it: it was read whole at the start, or written and synced since.
+    LedgerReadable,
+    /// What passes through the host is held to it, or nothing passes.
+    ForwardingCovered,
+    /// Nobody else writes to the table again and again.
+    NoDrift,
 }
 
 impl ConditionType {
-    /// All of them, in the order of an attempt.
-    pub const ALL: [Self; 3] = [Self::SnapshotAccepted, Self::Applied, Self::Verified];
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::SnapshotAccepted,
+        Self::Applied,
+        Self::Verified,
+        Self::Confirmed,
+        Self::LedgerReadable,
+        Self::ForwardingCovered,
+        Self::NoDrift,
+    ];
+    /// Those that each attempt ends with, in its order: what an outcome says.
+    pub const OF_ATTEMPT: [Self; 3] = [Self::SnapshotAccepted, Self::Applied, Self::Verified];
+
+    /// Those that a complete report has of a component, in their order.
+    #[must_use]
+    pub const fn of(component: Component) -> &'static [Self] {
+        match component {
+            Component::Policy => &Self::ALL,
+            Component::Settings | Component::Credentials | Component::Workloads => &Self::OF_ATTEMPT,
+        }
+    }
 
     /// The word in frames of text, columns and commands.
     #[must_use]
@@ -34,24 +62,48 @@ impl ConditionType {
             Self::SnapshotAccepted => "SnapshotAccepted",
             Self::Applied => "Applied",
             Self::Verified => "Verified",
+            Self::Confirmed => "Confirmed",
+            Self::LedgerReadable => "LedgerReadable",
+            Self::ForwardingCovered => "ForwardingCovered",
+            Self::NoDrift => "NoDrift",
         }
     }
 
-    /// The number in signed statements; never reused.
+    /// The number in frames and signed statements; never reused.
     #[must_use]
     pub const fn number(self) -> u8 {
         match self {
             Self::SnapshotAccepted => 1,
             Self::Applied => 2,
             Self::Verified => 3,
+            Self::Confirmed => 4,
+            Self::LedgerReadable => 5,
+            Self::ForwardingCovered => 6,
+            Self::NoDrift => 7,
         }
     }
 
-    /// Whether the host is not converged while this is not true. All of today's are.
+    /// The type with a number.
+    #[must_use]
+    pub fn from_number(number: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.number() == number)
+    }
+
+    /// Whether the host is not converged while this is not true.
     #[must_use]
     pub const fn is_blocking(self) -> bool {
         match self {
-            Self::SnapshotAccepted | Self::Applied | Self::Verified => true,
+            Self::SnapshotAccepted | Self::Applied | Self::Verified | Self::Confirmed | Self::LedgerReadable => true,
+            Self::ForwardingCovered | Self::NoDrift => false,
+        }
+    }
+
+    /// Whether it may stop being so by itself: only what was observed counts then, and what was inferred is not known.
+    #[must_use]
+    pub const fn can_decay(self) -> bool {
+        match self {
+            Self::Verified | Self::Confirmed | Self::ForwardingCovered | Self::NoDrift => true,
+            Self::SnapshotAccepted | Self::Applied | Self::LedgerReadable => false,
         }
     }
 }
@@ -81,6 +133,58 @@ impl Holds {
             Self::True => 1,
             Self::False => 2,
             Self::Unknown => 3,
+        }
+    }
+
+    /// The one with a number.
+    #[must_use]
+    pub const fn from_number(number: u8) -> Option<Self> {
+        match number {
+            1 => Some(Self::True),
+            2 => Some(Self::False),
+            3 => Some(Self::Unknown),
+            _ => None,
+        }
+    }
+}
+
+/// How something is known.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Basis {
+    /// It was seen.
+    #[default]
+    Observed,
+    /// It follows from something else that was seen, before this start of the agent perhaps.
+    Inferred,
+}
+
+impl Basis {
+    /// The number in frames and signed statements; never reused.
+    #[must_use]
+    pub const fn number(self) -> u8 {
+        match self {
+            Self::Observed => 1,
+            Self::Inferred => 2,
+        }
+    }
+
+    /// The one with a number.
+    #[must_use]
+    pub const fn from_number(number: u8) -> Option<Self> {
+        match number {
+            1 => Some(Self::Observed),
+            2 => Some(Self::Inferred),
+            _ => None,
+        }
+    }
+
+    /// The word in JSON and commands.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Observed => "observed",
+            Self::Inferred => "inferred",
         }
     }
 }
@@ -125,6 +229,10 @@ pub enum Reason {
     ForwardedNotEnforced,
     /// It cut the host off from its gateways, was taken back, and is not tried again.
     SelfIsolation,
+    /// It is on trial: it has still to prove that it leads to a gateway.
+    OnTrial,
+    /// The file of last good on the disk cannot be used.
+    LedgerUnusable,
     /// A code that this build does not know.
     UnknownCode,
 }
@@ -180,6 +288,8 @@ reasons! {
     Contended 16 "contended",
     ForwardedNotEnforced 17 "forwarded_not_enforced",
     SelfIsolation 18 "self_isolation",
+    OnTrial 19 "on_trial",
+    LedgerUnusable 20 "ledger_unusable",
 }
 
 impl fmt::Display for Reason {
@@ -224,12 +334,25 @@ mod tests {
 
     #[test]
     fn reasons_have_one_number_and_one_word_each() {
-        for number in 0..=18 {
+        for number in 0..=20 {
             let reason = Reason::from_number(number);
             assert_eq!(reason.number(), number);
             assert_eq!(Reason::from_word(reason.word()), Some(reason));
         }
         assert_eq!(Reason::from_number(200), Reason::UnknownCode);
+    }
+
+    #[test]
+    fn types_have_one_number_and_every_component_has_those_of_an_attempt() {
+        for kind in ConditionType::ALL {
+            assert_eq!(ConditionType::from_number(kind.number()), Some(kind));
+        }
+        assert_eq!(ConditionType::from_number(0), None);
+        for component in Component::ALL {
+            let of = ConditionType::of(component);
+            assert!(ConditionType::OF_ATTEMPT.iter().all(|kind| of.contains(kind)), "{component}");
+            assert!(of.is_sorted() && !of.is_empty(), "{component}");
+        }
     }
 
     #[test]

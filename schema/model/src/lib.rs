@@ -22,6 +22,7 @@ pub mod name;
 pub mod numbers;
 pub mod operation;
 pub mod policy;
+pub mod report;
 pub mod rollout;
 pub mod secret;
 pub mod silence;

@@ -7,9 +7,11 @@ use crate::condition::Condition;
 use crate::desired::{Component, Desired, Stamp};
 use crate::ids::{AuthorityId, HostId};
 use crate::numbers::{AuthorityEpoch, SessionEpoch, UpdateSeq, Version};
+use crate::report::{HostReport, Times};
 
 const DESIRED: &[u8] = b"holdfast.dev desired state v1\n";
 const OUTCOME: &[u8] = b"holdfast.dev outcome v1\n";
+const STATUS: &[u8] = b"holdfast.dev host status v1\n";
 
 /// Under whose authority a state was rendered.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -116,6 +118,31 @@ pub fn outcome_bytes(authority: Authority, outcome: &Outcome, conditions: &[Cond
         bytes.extend_from_slice(&[condition.kind.number(), condition.status.number(), condition.reason.number()]);
         bytes.extend_from_slice(&condition.observed_version.map_or(0, Version::raw).to_be_bytes());
     }
+    bytes
+}
+
+/// As what a host says how it is: each has its place in its session, and one of another session, or an older one, is none.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct StatusPlace {
+    /// Which host says it.
+    pub host: HostId,
+    /// In which of its sessions.
+    pub session_epoch: SessionEpoch,
+    /// As which of that session; rises by one from 1.
+    pub seq: u64,
+}
+
+/// What a host says of itself, as bytes. Messages are for people and are not covered.
+#[must_use]
+pub fn status_bytes(authority: Authority, place: StatusPlace, report: &HostReport) -> Vec<u8> {
+    let mut bytes = STATUS.to_vec();
+    bytes.extend_from_slice(authority.id.uuid().as_bytes());
+    bytes.extend_from_slice(&authority.epoch.raw().to_be_bytes());
+    bytes.extend_from_slice(place.host.uuid().as_bytes());
+    bytes.extend_from_slice(&place.session_epoch.raw().to_be_bytes());
+    bytes.extend_from_slice(&place.seq.to_be_bytes());
+    bytes.extend_from_slice(&report.answered.raw().to_be_bytes());
+    report.put_bytes(&mut bytes, Times::With);
     bytes
 }
 

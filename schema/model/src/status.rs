@@ -8,9 +8,14 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::condition::{Condition, ConditionType, Holds};
-use crate::desired::Stamp;
+use crate::condition::{Condition, ConditionType, Holds, Reason};
+use crate::desired::{Component, Stamp};
+use crate::report::StatedCondition;
 use crate::statement::OutcomeKind;
+
+mod initialized;
+
+pub use initialized::{BOOTSTRAP_MS, Bootstrap, Initialized, Part, initialized};
 
 /// How long evidence is fresh, in milliseconds: three liveness intervals of 15 s.
 pub const FRESH_MS: u64 = 45_000;
@@ -85,9 +90,53 @@ pub struct Said<'a> {
     pub conditions: &'a [Condition],
 }
 
+/// What a host can say in its session, by the protocol of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Words {
+    /// How updates ended, and no more: a proof is made of that alone.
+    Outcomes,
+    /// Also how it is as a whole: a proof needs every condition of that.
+    Reports,
+}
+
+/// The first protocol that has words for reports.
+pub const REPORTS_SINCE_PROTOCOL: u16 = 3;
+
+impl Words {
+    /// Those of a protocol; where none is known, as in polls, the least.
+    #[must_use]
+    pub const fn of_protocol(protocol: Option<u16>) -> Self {
+        match protocol {
+            Some(REPORTS_SINCE_PROTOCOL..) => Self::Reports,
+            Some(_) | None => Self::Outcomes,
+        }
+    }
+}
+
+/// What a host last said of itself as a whole, as far as it is about one component.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Reported<'a> {
+    /// Whether it was said in the session that is the host's newest.
+    pub in_this_session: bool,
+    /// Whether the signature on it is the host's.
+    pub is_genuine: bool,
+    /// Whether it was said after the last outcome of the component.
+    pub is_newer: bool,
+    /// What is in force, by its word.
+    pub applied: Option<Stamp>,
+    /// Every condition.
+    pub conditions: &'a [StatedCondition],
+}
+
 /// Evidence about one (host, component).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Evidence<'a> {
+    /// Which component.
+    pub component: Component,
+    /// What the host can say in its newest session.
+    pub words: Words,
+    /// What it last said of itself as a whole.
+    pub reported: Option<Reported<'a>>,
     /// What was rendered last; absent before the first render.
     pub latest: Option<Stamp>,
     /// The host's newest session.
@@ -123,6 +172,12 @@ pub enum Missing {
     Latest,
     /// It holds the latest version under another digest.
     SameContent,
+    /// It said in this session nothing of itself as a whole.
+    Report,
+    /// What it said of itself as a whole is older than its last outcome.
+    NewerReport,
+    /// The policy has still to prove that it leads to a gateway.
+    Trial,
     /// A condition that blocks is not true at the latest version.
     Condition(
         /// Which.
@@ -155,6 +210,9 @@ impl Missing {
             Self::OwnPolicyGone => "own_policy_gone",
             Self::Latest => "latest",
             Self::SameContent => "same_content",
+            Self::Report => "report",
+            Self::NewerReport => "newer_report",
+            Self::Trial => "trial",
             Self::Condition(..) => "condition",
             Self::Held => "held",
             Self::Degrading(_) => "degrading_condition",
@@ -177,7 +235,10 @@ impl Missing {
             | Self::OwnPolicyGone
             | Self::Latest
             | Self::Held
-            | Self::SameContent => None,
+            | Self::SameContent
+            | Self::Report
+            | Self::NewerReport => None,
+            Self::Trial => Some(ConditionType::Confirmed),
         }
     }
 
@@ -190,8 +251,15 @@ impl Missing {
             | Self::OpenSession
             | Self::FreshSession
             | Self::Signature
+            | Self::Report
             | Self::Condition(_, Holds::Unknown | Holds::True) => State::Unknown,
-            Self::Answer | Self::AnswerInSession | Self::Latest | Self::SameContent | Self::Held => State::Progressing,
+            Self::Answer
+            | Self::AnswerInSession
+            | Self::Latest
+            | Self::SameContent
+            | Self::Held
+            | Self::NewerReport
+            | Self::Trial => State::Progressing,
             Self::Success | Self::OwnPolicyGone | Self::Condition(_, Holds::False) => State::Failed,
             Self::Degrading(_) => State::Degraded,
         }
@@ -223,7 +291,7 @@ pub fn derive(evidence: &Evidence<'_>) -> Verdict {
 }
 
 fn first_missing(evidence: &Evidence<'_>) -> Option<Missing> {
-    let Evidence { latest, link, said, is_held } = evidence;
+    let Evidence { component, words, reported, latest, link, said, is_held } = evidence;
     let Some(latest) = latest else { return Some(Missing::Rendered) };
     match link {
         Link::Never => return Some(Missing::Session),
@@ -244,26 +312,75 @@ fn first_missing(evidence: &Evidence<'_>) -> Option<Missing> {
         OutcomeKind::RetainedLocalOverride if wanted == latest => return Some(Missing::OwnPolicyGone),
         OutcomeKind::Applied | OutcomeKind::Failed | OutcomeKind::RetainedLocalOverride => {}
     }
-    match applied {
-        Some(applied) if applied == latest => {}
+    // What is not the host's own word in this session says nothing of what it has.
+    let report = reported.as_ref().filter(|reported| *words == Words::Reports && reported.in_this_session);
+    let newer = report.filter(|report| report.is_genuine && report.is_newer);
+    match newer.map_or(*applied, |report| report.applied) {
+        Some(applied) if applied == *latest => {}
         Some(applied) if applied.version == latest.version => return Some(Missing::SameContent),
         Some(_) | None => return Some(Missing::Latest),
     }
-    first_condition(*latest, conditions, *is_held)
+    match (words, report) {
+        (Words::Outcomes, _) => first_of_outcome(*latest, conditions, *is_held),
+        (Words::Reports, None) => Some(Missing::Report),
+        (Words::Reports, Some(report)) if !report.is_genuine => Some(Missing::Signature),
+        (Words::Reports, Some(report)) if !report.is_newer => Some(Missing::NewerReport),
+        (Words::Reports, Some(report)) => first_of_report(*component, *latest, report.conditions, *is_held),
+    }
+}
+
+/// What was seen on the way of the last attempt.
+fn first_of_outcome(latest: Stamp, conditions: &[Condition], is_held: bool) -> Option<Missing> {
+    let seen = conditions.iter().map(|condition| (condition, condition.status));
+    first_condition(&ConditionType::OF_ATTEMPT, latest, seen, is_held)
+}
+
+/// What a report says; that a policy is on trial is no lack of evidence, where nothing else is missing.
+fn first_of_report(
+    component: Component,
+    latest: Stamp,
+    conditions: &[StatedCondition],
+    is_held: bool,
+) -> Option<Missing> {
+    let first = |without: Option<ConditionType>| {
+        let wanted: Vec<ConditionType> =
+            ConditionType::of(component).iter().copied().filter(|kind| Some(*kind) != without).collect();
+        first_condition(&wanted, latest, conditions.iter().map(|stated| (&stated.condition, stated.proves())), is_held)
+    };
+    let is_trial = |stated: &StatedCondition| {
+        let Condition { kind, reason, observed_version, .. } = &stated.condition;
+        (*kind, *reason) == (ConditionType::Confirmed, Reason::OnTrial) && *observed_version == Some(latest.version)
+    };
+    match first(None) {
+        Some(Missing::Condition(ConditionType::Confirmed, Holds::Unknown)) if conditions.iter().any(is_trial) => {
+            match first(Some(ConditionType::Confirmed)) {
+                Some(worse @ Missing::Condition(..)) => Some(worse),
+                Some(_) | None => Some(Missing::Trial),
+            }
+        }
+        other => other,
+    }
 }
 
 /// The first condition that is not as a proof needs it: those that block before the others, false before unseen. That a host is held comes between:
 /// what is degraded counts as applied, and it is not.
-fn first_condition(latest: Stamp, conditions: &[Condition], is_held: bool) -> Option<Missing> {
+fn first_condition<'a>(
+    wanted: &[ConditionType],
+    latest: Stamp,
+    conditions: impl Iterator<Item = (&'a Condition, Holds)> + Clone,
+    is_held: bool,
+) -> Option<Missing> {
     let seen = |kind: ConditionType| {
-        let at = |condition: &&Condition| condition.kind == kind && condition.observed_version == Some(latest.version);
+        let at = |(condition, _): &(&Condition, Holds)| {
+            condition.kind == kind && condition.observed_version == Some(latest.version)
+        };
         // Several of one kind: the worst counts.
-        let all = conditions.iter().filter(at).map(|condition| condition.status);
+        let all = conditions.clone().filter(at).map(|(_, status)| status);
         all.max_by_key(|status| rank(*status)).unwrap_or(Holds::Unknown)
     };
-    let with = |wanted: Holds, blocking: bool| {
-        let is_so = move |kind: &ConditionType| kind.is_blocking() == blocking && seen(*kind) == wanted;
-        ConditionType::ALL.into_iter().find(is_so)
+    let with = |status: Holds, blocking: bool| {
+        let is_so = move |kind: &ConditionType| kind.is_blocking() == blocking && seen(*kind) == status;
+        wanted.iter().copied().find(is_so)
     };
     let block = |status: Holds| with(status, true).map(|kind| Missing::Condition(kind, status));
     let blocked = block(Holds::False).or_else(|| block(Holds::Unknown)).or(is_held.then_some(Missing::Held));

@@ -9,6 +9,7 @@
 
 pub mod agent;
 pub mod backoff;
+mod budget;
 pub mod gateway;
 pub mod limits;
 pub mod liveness;

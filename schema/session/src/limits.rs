@@ -47,5 +47,24 @@ pub const FAULTS_QUEUED_MAX: usize = 8;
 pub const DIRECTIVES_QUEUED_MAX: usize = 8;
 /// How long an agent waits between two reports of drift of one kind.
 pub const DRIFT_PAUSE: Duration = Duration::from_secs(2);
+/// How long an agent leaves a host unsaid that does not change.
+pub const REPORT_INTERVAL: Duration = Duration::from_secs(5 * 60);
+/// How long it waits for what is about to settle by itself: a gateway's echo takes a few round trips.
+pub const REPORT_SETTLE: Duration = Duration::from_millis(250);
+/// How many reports of a host as a whole an agent says at once, and after how long it may say one more.
+pub const REPORT_AT_ONCE: u32 = 8;
+/// See [`REPORT_AT_ONCE`].
+pub const REPORT_PAUSE: Duration = Duration::from_secs(1);
+/// How many a gateway takes at once, and after how long one more: more than any agent says that keeps its own pauses.
+pub const REPORTS_TAKEN_AT_ONCE: u32 = 4 * REPORT_AT_ONCE;
+/// See [`REPORTS_TAKEN_AT_ONCE`].
+pub const REPORTS_TAKEN_PAUSE: Duration = Duration::from_millis(500);
+const _: () = assert!(REPORTS_TAKEN_PAUSE.as_millis() <= REPORT_PAUSE.as_millis());
+/// How long a gateway waits before it asks one agent again for a report.
+pub const REPORT_ASK_PAUSE: Duration = Duration::from_secs(10);
+/// How many refused reports of one session are told at once, and after how long one more; all are counted.
+pub const REFUSALS_AT_ONCE: u32 = 4;
+/// See [`REFUSALS_AT_ONCE`].
+pub const REFUSAL_PAUSE: Duration = Duration::from_secs(5 * 60);
 /// Events that wait for the shell. One message makes at most two, so a shell that drains after each never meets this.
 pub const EVENTS_MAX: usize = 2 * UPDATES_IN_FLIGHT_MAX + 4 * Component::ALL.len();

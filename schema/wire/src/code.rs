@@ -106,6 +106,8 @@ codes! {
         UnknownDirective 7 "unknown_directive",
         /// Something was said more often than its limit allows, and was passed over.
         TooOften 8 "too_often",
+        /// A status that is not newer than the last one of its session.
+        StaleStatus 9 "stale_status",
     }
 
     /// What a gateway asks of an agent beside updates.
@@ -114,6 +116,8 @@ codes! {
         Reconnect 1 "reconnect",
         /// The identity is no longer renewed: stop and wait for a new token.
         Reenrol 2 "reenrol",
+        /// Say how the host is as a whole, now.
+        ReportStatus 3 "report_status",
     }
 }
 

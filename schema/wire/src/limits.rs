@@ -7,6 +7,7 @@ use holdfast_model::condition::{ConditionType, DETAIL_BYTES_MAX};
 use holdfast_model::desired::Component;
 pub use holdfast_model::drift::WRITER_BYTES_MAX;
 use holdfast_model::name::NAME_BYTES_MAX;
+pub use holdfast_model::report::{REPORT_CONDITIONS_MAX, REPORT_TEXT_BYTES_MAX};
 
 /// The length field before each frame.
 pub const LENGTH_BYTES: usize = 4;
@@ -16,7 +17,7 @@ pub const ENVELOPE_BYTES: usize = 4;
 pub const FRAME_BYTES_MAX: usize = 1024 * 1024;
 /// The most before a Hello was accepted: what a peer may make a gateway hold before it is known.
 pub const HELLO_FRAME_BYTES_MAX: usize = 64 * 1024;
-/// The most that an agent may send in one frame: outcomes and inventories.
+/// The most that an agent may send in one frame: outcomes, inventories, reports.
 pub const STATUS_FRAME_BYTES_MAX: usize = 128 * 1024;
 /// A whole liveness frame with its length: small enough never to wait for room.
 pub const LIVENESS_FRAME_BYTES_MAX: usize = 64;
@@ -55,8 +56,8 @@ pub const AGENT_VERSION_BYTES_MAX: usize = 64;
 pub const HOSTNAME_BYTES_MAX: usize = NAME_BYTES_MAX;
 /// The kernel text in an inventory.
 pub const KERNEL_BYTES_MAX: usize = 256;
-/// Conditions in an outcome: twice the types that exist today.
-pub const CONDITIONS_MAX: usize = 2 * ConditionType::ALL.len();
+/// Conditions in an outcome: twice those of an attempt.
+pub const CONDITIONS_MAX: usize = 2 * ConditionType::OF_ATTEMPT.len();
 /// Any text that explains: conditions, refusals, faults.
 pub const TEXT_BYTES_MAX: usize = DETAIL_BYTES_MAX;
 /// The argument of a directive.
@@ -64,9 +65,22 @@ pub const DIRECTIVE_BYTES_MAX: usize = 1024;
 /// A drift report, envelope and payload: two numbers of ten bytes, seven of five, one of five for a process with its name, and 18 bytes of fixed width.
 pub const DRIFT_FRAME_BYTES_MAX: usize = ENVELOPE_BYTES + 2 * 10 + 7 * 5 + (1 + 5 + 1 + WRITER_BYTES_MAX) + 18;
 
+/// Components in a status: exactly those that there are.
+pub const REPORT_COMPONENTS_MAX: usize = Component::ALL.len();
+/// A status, envelope and payload: two numbers of ten bytes, a signature and a length; of each component two tags, a version, a digest and a length;
+/// of each condition four small fields, two numbers of ten bytes and a message with its length.
+pub const REPORT_FRAME_BYTES_MAX: usize = ENVELOPE_BYTES
+    + 2 * 10
+    + 64
+    + 5
+    + REPORT_COMPONENTS_MAX * (2 + 10 + 32 + 5)
+    + REPORT_CONDITIONS_MAX * (4 + 2 * 10 + 5 + REPORT_TEXT_BYTES_MAX);
+
 const _: () = {
+    assert!(REPORT_FRAME_BYTES_MAX <= STATUS_FRAME_BYTES_MAX);
     assert!(DRIFT_FRAME_BYTES_MAX <= STATUS_FRAME_BYTES_MAX);
-    assert!(LENGTH_BYTES + ENVELOPE_BYTES + 10 <= LIVENESS_FRAME_BYTES_MAX);
+    // A number, a tag and a digest.
+    assert!(LENGTH_BYTES + ENVELOPE_BYTES + 10 + 1 + 32 <= LIVENESS_FRAME_BYTES_MAX);
     assert!(HELLO_FRAME_BYTES_MAX <= STATUS_FRAME_BYTES_MAX && STATUS_FRAME_BYTES_MAX <= FRAME_BYTES_MAX);
     // A chunk costs its envelope, two numbers and a length beside its bytes.
     assert!(ENVELOPE_BYTES + 10 + 5 + 5 + CHUNK_BYTES_MAX <= FRAME_BYTES_MAX);

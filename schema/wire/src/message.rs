@@ -8,8 +8,10 @@ use std::net::IpAddr;
 
 use holdfast_model::condition::Condition;
 use holdfast_model::desired::{Component, Stamp};
+use holdfast_model::digest::Digest;
 use holdfast_model::drift::{DriftCounts, DriftKind};
 use holdfast_model::numbers::{SessionEpoch, UpdateSeq};
+use holdfast_model::report::HostReport;
 use holdfast_model::statement::{Authority, OutcomeKind};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -78,6 +80,8 @@ kinds! {
     Fault 11 "fault",
     /// See [`DriftReport`].
     Drift 12 "drift",
+    /// See [`StatusReport`].
+    Status 13 "status",
 }
 
 impl fmt::Display for Kind {
@@ -113,6 +117,8 @@ pub enum Message {
     Fault(Fault),
     /// Agent to gateway, from protocol 3 on.
     Drift(DriftReport),
+    /// Agent to gateway, from protocol 3 on.
+    Status(StatusReport),
     /// A kind that this build does not know; skipped and reported.
     Unknown(
         /// Its number.
@@ -258,6 +264,8 @@ pub struct OutcomeReport {
 pub struct Liveness {
     /// Rises by one with each from this sender in a session.
     pub counter: u64,
+    /// What an agent said last of its host as a whole, by its digest; none before it said anything, from a gateway, and before protocol 3.
+    pub status: Option<Digest>,
 }
 
 /// The gateway is going away; dial again after a while.
@@ -328,6 +336,17 @@ pub struct Writer {
     pub name: String,
 }
 
+/// How a host is as a whole.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StatusReport {
+    /// Rises by one with each of a session, from 1.
+    pub seq: u64,
+    /// What is said: complete.
+    pub report: HostReport,
+    /// The host's, over `holdfast_model::statement::status_bytes`.
+    pub signature: SignatureBytes,
+}
+
 impl Message {
     /// The number of its kind.
     #[must_use]
@@ -345,6 +364,7 @@ impl Message {
             Self::Refusal(_) => Kind::Refusal.number(),
             Self::Fault(_) => Kind::Fault.number(),
             Self::Drift(_) => Kind::Drift.number(),
+            Self::Status(_) => Kind::Status.number(),
             Self::Unknown(number) => *number,
         }
     }

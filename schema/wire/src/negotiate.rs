@@ -10,7 +10,7 @@ pub enum Protocol {
     V1,
     /// Adds how a gateway delivers to its HelloAck; frozen.
     V2,
-    /// Adds what an agent says of its kernel beside outcomes.
+    /// Adds what an agent says of its kernel and of its host as a whole, beside outcomes.
     V3,
 }
 
@@ -71,6 +71,9 @@ pub fn choose(ours: ProtocolRange, theirs: ProtocolRange) -> Option<Protocol> {
     let in_both = |protocol: &Protocol| ours.has(protocol.number()) && theirs.has(protocol.number());
     Protocol::ALL.into_iter().rev().find(in_both)
 }
+
+/// The model knows the protocol from which on hosts say how they are as a whole by its number alone.
+const _: () = assert!(Protocol::V3.number() == holdfast_model::status::REPORTS_SINCE_PROTOCOL);
 
 #[cfg(test)]
 mod tests {

@@ -76,7 +76,7 @@ fn an_unknown_kind_is_a_message_and_another_protocol_is_not() {
 
 #[test]
 fn a_session_reads_only_the_protocol_that_was_chosen_and_hello_and_refusal_always() {
-    let liveness = Message::Liveness(Liveness { counter: 7 });
+    let liveness = Message::Liveness(Liveness { counter: 7, status: None });
     for (ours, theirs) in pairs() {
         let spoken = ProtocolRange::only(ours);
         assert_eq!(decode_as(spoken, &mk_frame(&mk_frame_bytes_of(ours, &liveness))), Ok(liveness.clone()));
@@ -151,6 +151,55 @@ fn a_drift_of_no_kind_or_total_or_with_a_name_that_is_none_is_refused() {
     assert!(matches!(decode(&longer), Err(DecodeError::TooLarge { .. })));
 }
 
+#[test]
+fn a_status_is_said_from_the_third_protocol_on_and_so_is_its_digest() {
+    let status = Message::Status(mk_status());
+    let frame = mk_frame(&mk_frame_bytes_of(Protocol::V3, &status));
+    let lively = Message::Liveness(Liveness { counter: 1, status: Some(mk_status().report.digest()) });
+    for protocol in [Protocol::V1, Protocol::V2] {
+        for message in [&status, &lively] {
+            let refused = encode(protocol, message, &mut Vec::new());
+            assert!(matches!(refused, Err(holdfast_wire::error::EncodeError::Unspeakable { .. })), "{refused:?}");
+        }
+        let relabelled = Frame { protocol: protocol.number(), ..frame.clone() };
+        assert_eq!(decode(&relabelled), Ok(Message::Unknown(Kind::Status.number())));
+    }
+}
+
+#[test]
+fn a_status_that_is_not_complete_or_has_a_value_that_means_nothing_is_refused() {
+    let with = |change: &dyn Fn(&mut StatusReport)| {
+        let mut status = mk_status();
+        change(&mut status);
+        decode(&mk_frame(&mk_frame_bytes(&Message::Status(status))))
+    };
+    assert!(with(&|_| {}).is_ok());
+    let complete = |found| matches!(found, Err(DecodeError::Value { field: "complete report", .. }));
+    assert!(complete(with(&|status| drop(status.report.components.pop()))));
+    assert!(complete(with(&|status| drop(status.report.components[0].conditions.pop()))));
+    assert!(complete(with(&|status| status.report.components.swap(0, 1))));
+    assert!(complete(with(&|status| status.report.components[0].conditions[0].condition.message = "\u{7}".to_owned())));
+    let late = with(&|status| status.report.components[0].conditions[0].observed_at_ms = u64::MAX);
+    assert!(matches!(late, Err(DecodeError::Value { field: "time of a condition", .. })), "{late:?}");
+    let long = |status: &mut StatusReport| {
+        status.report.components[0].conditions[0].condition.message = "m".repeat(REPORT_TEXT_BYTES_MAX + 1);
+    };
+    let mut status = mk_status();
+    long(&mut status);
+    let refused = encode(Protocol::V3, &Message::Status(status), &mut Vec::new());
+    assert!(matches!(refused, Err(holdfast_wire::error::EncodeError::TooLarge { .. })), "{refused:?}");
+    // One byte of each field that is a code, as a later build may write it.
+    let frame = mk_frame(&mk_frame_bytes(&Message::Status(mk_status())));
+    let changed = (0..frame.payload.len()).filter(|at| {
+        let mut odd = frame.clone();
+        odd.payload[*at] = 0x7f;
+        decode(&odd).is_err()
+    });
+    assert!(changed.count() > 4 * ConditionType::ALL.len(), "codes that mean nothing are refused");
+    let oversized = Frame { payload: vec![0; REPORT_FRAME_BYTES_MAX], ..frame };
+    assert!(matches!(decode(&oversized), Err(DecodeError::TooLarge { field: "frame", .. })));
+}
+
 /// Every two protocols that are not one.
 fn pairs() -> impl Iterator<Item = (Protocol, Protocol)> {
     let all = Protocol::ALL.into_iter().flat_map(|one| Protocol::ALL.map(|other| (one, other)));
@@ -168,7 +217,9 @@ fn huge_counts_are_refused_at_once() {
         for lead in 0..40 {
             let mut payload = vec![0; lead];
             payload.extend_from_slice(&huge);
-            for protocol in Protocol::ALL {
+            // A status is unknown before the third one.
+            let spoken = |protocol: &Protocol| *kind != Kind::Status || *protocol >= Protocol::V3;
+            for protocol in Protocol::ALL.into_iter().filter(spoken) {
                 let frame = Frame { protocol: protocol.number(), kind: kind.number(), payload: payload.clone() };
                 assert!(decode(&frame).is_err(), "{kind} after {lead} bytes");
             }
@@ -179,9 +230,9 @@ fn huge_counts_are_refused_at_once() {
 #[test]
 fn numbers_spelt_too_long_are_read_and_prove_nothing() {
     // Postcard reads 87 00 as 7. Nothing is signed or hashed from a frame, so that two spellings cannot say two things.
-    let plain = mk_frame_bytes(&Message::Liveness(Liveness { counter: 7 }));
-    let long = Frame { payload: vec![0x87, 0x00], ..mk_frame(&plain) };
-    assert_eq!(decode(&long), Ok(Message::Liveness(Liveness { counter: 7 })));
+    let plain = mk_frame_bytes(&Message::Liveness(Liveness { counter: 7, status: None }));
+    let long = Frame { payload: vec![0x87, 0x00, 0x00], ..mk_frame(&plain) };
+    assert_eq!(decode(&long), Ok(Message::Liveness(Liveness { counter: 7, status: None })));
     let changes = encode_changes(&[]).expect("no changes");
     assert_eq!(changes, [0]);
     assert_eq!(decode_changes(&[0x80, 0x00]), decode_changes(&changes));

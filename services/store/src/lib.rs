@@ -25,6 +25,7 @@ mod pool;
 pub mod pulse;
 pub mod rebuild;
 pub mod render;
+pub mod report;
 pub mod request;
 pub mod rollout;
 pub mod server;

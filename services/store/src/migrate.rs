@@ -48,6 +48,7 @@ pub(crate) const STEPS: &[(&str, &str)] = steps! {
     "0022_instants_of_outcomes",
     "0023_rollouts",
     "0024_directives",
+    "0025_statuses",
 };
 
 /// Any number that nothing else in this database locks: the bytes of "migrate".

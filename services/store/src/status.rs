@@ -18,7 +18,7 @@ use holdfast_model::numbers::{Revision, SessionEpoch, UpdateSeq};
 use holdfast_model::rollout::RolloutState;
 use holdfast_model::silence::{LOST_AFTER_MS, Others, Presence, SILENT_AFTER_MS};
 use holdfast_model::statement::{Outcome, OutcomeKind};
-use holdfast_model::status::{Evidence, Link, Said, Verdict, derive};
+use holdfast_model::status::{Evidence, Link, Reported, Said, Verdict, Words, derive};
 use ipnet::IpNet;
 use sqlx::postgres::PgConnection;
 use time::OffsetDateTime;
@@ -31,6 +31,7 @@ use crate::intent::latest_revision;
 use crate::pool::{Mode, Store};
 use crate::pulse::{absence, silence_since};
 use crate::render::rendered;
+use crate::report::{self, ObservedReport};
 use crate::value::{big, component, from_json, number, signature, stamp, text, verifying_key};
 
 /// The fleet as it is stored.
@@ -71,6 +72,8 @@ pub struct HostStatus {
     pub components: Vec<ComponentStatus>,
     /// What it told of its kernel, by kind.
     pub drifts: Vec<KeptDrift>,
+    /// What it last said of itself as a whole, in any session.
+    pub report: Option<ObservedReport>,
     /// What holds it at an earlier revision than the last, if anything does.
     pub held: Option<HeldAt>,
 }
@@ -88,6 +91,15 @@ pub struct HeldAt {
     pub state: RolloutState,
 }
 
+/// Something that a host signed.
+#[derive(Clone, Copy, Debug)]
+pub enum Signed<'a> {
+    /// How an update ended.
+    Outcome(&'a ObservedOutcome),
+    /// How it is as a whole.
+    Report(&'a ObservedReport),
+}
+
 /// A host's newest session.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SessionStatus {
@@ -99,8 +111,12 @@ pub struct SessionStatus {
     pub agent_version: String,
     /// When it began.
     pub opened_at: OffsetDateTime,
+    /// How long ago it began.
+    pub opened_ms_ago: u64,
     /// How long ago the host was heard in it; absent if it is not open.
     pub heard_ms_ago: Option<u64>,
+    /// What the host can say in it.
+    pub words: Words,
 }
 
 /// One component of a host.
@@ -164,7 +180,7 @@ impl HostStatus {
     pub fn verdict_of(
         &self,
         component: &ComponentStatus,
-        trusts: &impl Fn(&VerifyingKeyBytes, &ObservedOutcome) -> bool,
+        trusts: &impl Fn(&VerifyingKeyBytes, Signed<'_>) -> bool,
     ) -> Verdict {
         let session = self.session.as_ref();
         let link = match session.map(|session| session.heard_ms_ago) {
@@ -174,13 +190,27 @@ impl HostStatus {
         };
         let said = component.outcome.as_ref().map(|said| Said {
             in_this_session: session.is_some_and(|session| session.session_epoch == said.outcome.session_epoch),
-            is_genuine: trusts(&self.outcome_key, said),
+            is_genuine: trusts(&self.outcome_key, Signed::Outcome(said)),
             kind: said.outcome.kind,
             wanted: said.outcome.wanted,
             applied: said.outcome.applied,
             conditions: &said.conditions,
         });
-        derive(&Evidence { latest: component.latest, link, said, is_held: self.held.is_some() })
+        let is_held = self.held.is_some();
+        let words = session.map_or(Words::Outcomes, |session| session.words);
+        let of_component = self.report.as_ref().and_then(|report| Some((report, report.of(component.component)?)));
+        let reported = of_component.map(|(report, of)| Reported {
+            in_this_session: session.is_some_and(|session| session.session_epoch == report.place.session_epoch),
+            is_genuine: trusts(&self.outcome_key, Signed::Report(report)),
+            is_newer: component.outcome.as_ref().is_none_or(|said| {
+                let Outcome { session_epoch, update_seq, .. } = said.outcome;
+                (session_epoch, update_seq) <= (report.place.session_epoch, report.report.answered)
+            }),
+            applied: of.applied,
+            conditions: &of.conditions,
+        });
+        let of = component.component;
+        derive(&Evidence { component: of, words, reported, latest: component.latest, link, said, is_held })
     }
 }
 
@@ -211,6 +241,8 @@ struct HostRow {
     gateway_id: Option<Uuid>,
     agent_version: Option<String>,
     opened_at: Option<OffsetDateTime>,
+    protocol: Option<i16>,
+    opened_ms_ago: Option<i64>,
     is_open: bool,
     heard_at: Option<OffsetDateTime>,
     heard_ms_ago: Option<i64>,
@@ -253,7 +285,8 @@ async fn load(tx: &mut PgConnection, hosts: Option<Vec<Uuid>>) -> Result<FleetSt
     let rendered_revision = rendered(&mut *tx).await?.unwrap_or_default();
     let rows: Vec<HostRow> = sqlx::query_as(concat!(
         "SELECT h.host_id, h.namespace, h.name, f.labels, f.addresses, h.outcome_key, h.enrolled_at, \
-                s.session_epoch, s.gateway_id, s.agent_version, s.opened_at, p.heard_at, \
+                s.session_epoch, s.gateway_id, s.agent_version, s.opened_at, s.protocol, p.heard_at, \
+                (extract(epoch FROM clock_timestamp() - s.opened_at) * 1000)::bigint AS opened_ms_ago, \
                 s.opened_at IS NOT NULL AND s.closed_at IS NULL AND p.session_epoch = s.session_epoch \
                     AND coalesce(l.expires_at > clock_timestamp() OR l.expires_at > a.began, false) AS is_open, \
                 (extract(epoch FROM clock_timestamp() - p.heard_at \
@@ -309,6 +342,11 @@ async fn load(tx: &mut PgConnection, hosts: Option<Vec<Uuid>>) -> Result<FleetSt
             status.drifts = drifts;
         }
     }
+    for (host, report) in report::load(tx, hosts.as_ref()).await? {
+        if let Some(status) = statuses.get_mut(&host) {
+            status.report = Some(report);
+        }
+    }
     Ok(FleetStatus { revision, rendered_revision, hosts: statuses.into_values().collect() })
 }
 
@@ -357,6 +395,8 @@ impl HostRow {
                 gateway: GatewayId::new(gateway),
                 agent_version: self.agent_version.unwrap_or_default(),
                 opened_at,
+                opened_ms_ago: self.opened_ms_ago.map_or(0, |ms| u64::try_from(ms).unwrap_or(0)),
+                words: Words::of_protocol(self.protocol.and_then(|protocol| u16::try_from(protocol).ok())),
                 // A clock that was set back makes a moment ago look like the future; that is fresh.
                 heard_ms_ago: self.heard_ms_ago.filter(|_| self.is_open).map(|ms| u64::try_from(ms).unwrap_or(0)),
             }),
@@ -377,6 +417,7 @@ impl HostRow {
             presence,
             components: Vec::new(),
             drifts: Vec::new(),
+            report: None,
         })
     }
 }

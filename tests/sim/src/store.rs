@@ -17,8 +17,9 @@ use holdfast_model::ids::HostId;
 use holdfast_model::numbers::{LeaseTerm, Revision, SessionEpoch, UpdateSeq};
 use holdfast_model::policy::Body;
 use holdfast_model::policy::delta::diff;
+use holdfast_model::report::HostReport;
 use holdfast_model::statement::OutcomeKind;
-use holdfast_model::status::{Evidence, Link, Said, State, derive};
+use holdfast_model::status::{Evidence, Link, Reported, Said, State, Words, derive};
 use holdfast_render::Edit;
 use holdfast_render::fleet::Plan;
 use holdfast_wire::encode_changes;
@@ -67,6 +68,16 @@ pub(crate) struct SessionRow {
     pub(crate) session: HostSession,
     /// The lease of the process that holds it.
     pub(crate) gateway: u64,
+    /// What the host can say in it.
+    pub(crate) words: Words,
+}
+
+/// What a host last said of itself as a whole.
+#[derive(Clone, Debug)]
+pub(crate) struct Status {
+    pub(crate) session_epoch: SessionEpoch,
+    pub(crate) seq: u64,
+    pub(crate) report: HostReport,
 }
 
 /// One event, as far as its order goes.
@@ -105,6 +116,7 @@ pub(crate) struct Store {
     /// When each host was heard, by the database's clock, in which session.
     pub(crate) presence: BTreeMap<HostId, (SessionEpoch, u64)>,
     pub(crate) observed: BTreeMap<(HostId, Component), Observed>,
+    pub(crate) statuses: BTreeMap<HostId, Status>,
     pub(crate) leases: BTreeMap<u64, Lease>,
     pub(crate) events: Vec<EventRow>,
     pub(crate) order: Vec<EventRow>,
@@ -131,6 +143,7 @@ impl Store {
             sessions: BTreeMap::new(),
             presence: BTreeMap::new(),
             observed: BTreeMap::new(),
+            statuses: BTreeMap::new(),
             leases: BTreeMap::new(),
             events: Vec::new(),
             order: Vec::new(),
@@ -143,7 +156,10 @@ impl Store {
 
     /// A host is enrolled.
     pub(crate) fn enrol(&mut self, host: HostId) {
-        self.sessions.insert(host, SessionRow { session: HostSession::new(SessionEpoch::ZERO, false), gateway: 0 });
+        self.sessions.insert(
+            host,
+            SessionRow { session: HostSession::new(SessionEpoch::ZERO, false), gateway: 0, words: Words::Outcomes },
+        );
     }
 
     /// Whether a lease is held under a term now.
@@ -275,6 +291,17 @@ impl Store {
             })
         });
         let latest = self.latest.get(&(host, component)).map(|row| row.stamp);
-        derive(&Evidence { latest, link, said, is_held: false }).state
+        let place = self.observed.get(&(host, component)).map(|said| (said.last.session_epoch, said.last.update_seq));
+        let reported = self.statuses.get(&host).and_then(|status| {
+            let of = status.report.of(component)?;
+            Some(Reported {
+                in_this_session: status.session_epoch == epoch,
+                is_genuine: true,
+                is_newer: place.is_none_or(|place| place <= (status.session_epoch, status.report.answered)),
+                applied: of.applied,
+                conditions: &of.conditions,
+            })
+        });
+        derive(&Evidence { component, words: row.words, reported, latest, link, said, is_held: false }).state
     }
 }

@@ -81,7 +81,7 @@ impl Peer {
             message: String::new(),
             observed_version: Some(stamp.version),
         };
-        let conditions: Vec<Condition> = ConditionType::ALL.into_iter().map(condition).collect();
+        let conditions: Vec<Condition> = ConditionType::OF_ATTEMPT.into_iter().map(condition).collect();
         let (kind, applied) = (OutcomeKind::Applied, Some(stamp));
         let outcome = Outcome { host: self.host, session_epoch, update_seq, component, kind, wanted: stamp, applied };
         let signature = self.outcomes.sign(&outcome_bytes(self.authority, &outcome, &conditions)).0;

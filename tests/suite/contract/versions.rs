@@ -65,7 +65,7 @@ async fn g03_an_agent_that_speaks_the_first_protocol_only_works_with_this_gatewa
         matches!(&said, Message::Fault(fault) if (fault.code, fault.message_kind) == (FaultCode::UnknownKind, 4_000)),
         "{said:?}"
     );
-    agent.say(&Message::Liveness(Liveness { counter: 1 })).await;
+    agent.say(&Message::Liveness(Liveness { counter: 1, status: None })).await;
     apply_policy(&plane, "{cidr: 192.0.2.0/24}");
     agent.take().await;
     until_synced(&plane, "old", agent.held[&Component::Policy].version.raw());

@@ -23,6 +23,7 @@ mod polls;
 mod process;
 mod session;
 mod size;
+mod status;
 mod steady;
 mod units;
 mod versions;

@@ -14,7 +14,10 @@ use holdfast_model::drift::DriftKind;
 use holdfast_model::ids::{AuthorityId, HostId};
 use holdfast_model::numbers::{AuthorityEpoch, SessionEpoch, UpdateSeq, Version};
 use holdfast_model::policy::{Body, delta};
-use holdfast_model::statement::{Authority, Outcome, OutcomeKind, desired_bytes, outcome_bytes};
+use holdfast_model::report::HostReport;
+use holdfast_model::statement::{
+    Authority, Outcome, OutcomeKind, StatusPlace, desired_bytes, outcome_bytes, status_bytes,
+};
 use holdfast_session::gateway::Config;
 use holdfast_wire::code::RefusalCode;
 use holdfast_wire::echo::{ECHO_BYTES, MAGIC};
@@ -22,7 +25,8 @@ use holdfast_wire::enrol::{ENROL_PATH, EnrolRequest, EnrolResponse, Problem, REN
 use holdfast_wire::frame::Deframer;
 use holdfast_wire::limits::FRAME_BYTES_MAX;
 use holdfast_wire::message::{
-    Chunk, Delivery, Drain, DriftReport, Hello, HelloAck, Message, OutcomeReport, Refusal, Update, UpdateContent,
+    Chunk, Delivery, Drain, DriftReport, Hello, HelloAck, Message, OutcomeReport, Refusal, StatusReport, Update,
+    UpdateContent,
 };
 use holdfast_wire::negotiate::Protocol;
 use holdfast_wire::sync::{SYNC_PATH, SyncAnswer, SyncOutcome, SyncRequest, SyncState};
@@ -109,7 +113,6 @@ impl Gateway {
     }
 
     /// Gives echoes back until something is so; a session that is dialled meanwhile is hung up on.
-    #[cfg(feature = "test-hooks")]
     pub(crate) fn echo_until(&self, done: impl Fn() -> bool) {
         while !done() {
             let next = async { tokio::time::timeout(Duration::from_millis(50), accept_dial(&self.listener)).await };
@@ -203,6 +206,7 @@ impl Gateway {
                 deframer: Deframer::new(FRAME_BYTES_MAX),
                 seq: 0,
                 drifts: VecDeque::new(),
+                statuses: VecDeque::new(),
             };
             session.read();
             session.write(&Message::Refusal(Refusal { code, retry_after_ms: 0, detail: String::new() }));
@@ -287,6 +291,7 @@ impl Gateway {
             deframer: Deframer::new(FRAME_BYTES_MAX),
             seq: 0,
             drifts: VecDeque::new(),
+            statuses: VecDeque::new(),
         };
         let said = session.read();
         let Message::Hello(hello) = said else { panic!("{said:?}") };
@@ -310,6 +315,8 @@ pub(crate) struct Session<'a> {
     seq: u64,
     /// What the agent said of drift beside what was waited for.
     drifts: VecDeque<DriftReport>,
+    /// What it said of the host as a whole beside that.
+    statuses: VecDeque<StatusReport>,
 }
 
 impl Session<'_> {
@@ -331,29 +338,71 @@ impl Session<'_> {
         self.write(&Message::HelloAck(ack));
     }
 
-    /// The next message that is no liveness and tells of no drift.
+    /// The next message that is no liveness and tells neither of drift nor of the host as a whole.
     pub(crate) fn read(&mut self) -> Message {
         loop {
             let message = self.read_any();
-            if let Message::Drift(report) = message {
-                self.drifts.push_back(report);
-            } else if !matches!(message, Message::Liveness(_)) {
+            if let Some(message) = self.put_aside(message) {
                 return message;
             }
         }
     }
 
+    /// Keeps what comes beside answers, for who asks for it; anything else is given back.
+    fn put_aside(&mut self, message: Message) -> Option<Message> {
+        if let Message::Drift(report) = message {
+            self.drifts.push_back(report);
+            return None;
+        }
+        if let Message::Status(status) = message {
+            self.statuses.push_back(status);
+            return None;
+        }
+        Some(message).filter(|message| !matches!(message, Message::Liveness(_)))
+    }
+
+    /// What the agent says of the host as a whole, until something of it holds; each has the host's signature and a number above the last.
+    pub(crate) fn status_until(&mut self, what: &str, holds: impl Fn(&HostReport) -> bool) -> StatusReport {
+        let until = std::time::Instant::now() + PATIENCE;
+        loop {
+            let status = self.status();
+            if holds(&status.report) {
+                return status;
+            }
+            assert!(std::time::Instant::now() < until, "{what}: {status:?}");
+        }
+    }
+
+    /// Whether a status has the host's signature, in this session.
+    pub(crate) fn is_genuine(&self, status: &StatusReport) -> bool {
+        let session_epoch = SessionEpoch::from_raw(self.gateway.sessions);
+        let place = StatusPlace { host: self.gateway.host, session_epoch, seq: status.seq };
+        let statement = status_bytes(self.gateway.authority, place, &status.report);
+        let key = self.gateway.outcome_key.expect("the host enrolled");
+        key.verify(&statement, &Signature(status.signature)).is_ok()
+    }
+
+    /// The next thing that the agent says of the host as a whole.
+    pub(crate) fn status(&mut self) -> StatusReport {
+        loop {
+            if let Some(status) = self.statuses.pop_front() {
+                return status;
+            }
+            let message = self.read_any();
+            let other = self.put_aside(message);
+            assert_eq!(other, None, "nothing else was asked for");
+        }
+    }
+
     /// The next report of drift.
     pub(crate) fn drift(&mut self) -> DriftReport {
-        if let Some(report) = self.drifts.pop_front() {
-            return report;
-        }
         loop {
-            let message = self.read_any();
-            if let Message::Drift(report) = message {
+            if let Some(report) = self.drifts.pop_front() {
                 return report;
             }
-            assert!(matches!(message, Message::Liveness(_)), "{message:?}");
+            let message = self.read_any();
+            let other = self.put_aside(message);
+            assert_eq!(other, None, "nothing else was asked for");
         }
     }
 
@@ -420,7 +469,11 @@ impl Session<'_> {
             heard = std::time::Instant::now();
             if matches!(message, Message::Liveness(_)) {
                 signs += 1;
-                self.write(&Message::Liveness(holdfast_wire::message::Liveness { counter: signs }));
+                self.write(&Message::Liveness(holdfast_wire::message::Liveness { counter: signs, status: None }));
+                continue;
+            }
+            if let Message::Status(status) = message {
+                self.statuses.push_back(status);
                 continue;
             }
             let Message::Outcome(report) = message else { panic!("{message:?}") };
@@ -450,7 +503,6 @@ impl Session<'_> {
     }
 
     /// Gives echoes back until something is so.
-    #[cfg(feature = "test-hooks")]
     pub(crate) fn echo_until(&self, done: impl Fn() -> bool) {
         self.gateway.echo_until(done);
     }

@@ -41,6 +41,7 @@ fn host_words(host: &HostView) -> String {
     };
     let mut lines = vec![format!("{name} is {}: {}", host.state, first.text)];
     lines.extend(host.held.as_ref().map(|held| format!("  {}", held.text())));
+    lines.extend(uninitialized(host, &first));
     let mut told: Vec<MissingView> = Vec::new();
     for component in &host.components {
         let (part, state) = (component.component.word(), component.state.word());
@@ -57,6 +58,14 @@ fn host_words(host: &HostView) -> String {
         }
     }
     lines.join("\n")
+}
+
+/// That the host had no complete bootstrap yet, where that is what its first missing fact comes of.
+fn uninitialized(host: &HostView, first: &MissingView) -> Option<String> {
+    let comes_of_it = ["rendered", "session", "answer", "answer_in_session", "success", "latest", "same_content"];
+    let initialized = host.initialized.as_ref().filter(|initialized| initialized.outcome != "complete")?;
+    let is_told = comes_of_it.contains(&first.fact.as_str());
+    is_told.then(|| format!("  not initialized ({}): {}", initialized.outcome, initialized.text))
 }
 
 /// What a host said of an update that it did not take.

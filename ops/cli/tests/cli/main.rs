@@ -5,6 +5,7 @@ mod alerts;
 mod audit;
 mod brake;
 mod commands;
+mod conditions;
 mod directives;
 mod doctor;
 mod first_look;

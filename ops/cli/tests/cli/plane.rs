@@ -14,10 +14,11 @@ use holdfast_identity::tls::{ServerTls, https_door, install_crypto_provider};
 use holdfast_identity::{Ca, ServerRole, SigningKey, Token, TokenKind};
 use holdfast_model::brake::BrakeLimits;
 use holdfast_model::condition::{Condition, ConditionType, Holds, Reason};
-use holdfast_model::desired::{Component, Desired};
+use holdfast_model::desired::{Component, Desired, Stamp};
 use holdfast_model::ids::{GatewayId, HostId};
 use holdfast_model::numbers::{AuthorityEpoch, LeaseTerm, Revision, SessionEpoch, UpdateSeq};
-use holdfast_model::statement::{Authority, Outcome, OutcomeKind, outcome_bytes};
+use holdfast_model::report::HostReport;
+use holdfast_model::statement::{Authority, Outcome, OutcomeKind, StatusPlace, outcome_bytes, status_bytes};
 use holdfast_render::fleet::{Fleet, Holds as HeldBack, LetGo, MAX_WAIT_MS, Planned};
 use holdfast_runtime::{Shutdown, Tasks};
 use holdfast_store::Store;
@@ -26,7 +27,7 @@ use holdfast_store::lease::{BusReport, Claim, RENDERER_LEASE};
 use holdfast_store::order::Horizon;
 use holdfast_store::render::{RenderCommit, SignedState};
 use holdfast_store::request::{Decided, Decision, Enrolment, IssuedCertificate};
-use holdfast_store::session::{Instance, Opened, Opening, OutcomeReport, Recorded};
+use holdfast_store::session::{Fact, Instance, Opened, Opening, OutcomeReport, Recorded, Seen, StatusSaid};
 use holdfast_store::testing::{TEST_AUTHORITY, TestPostgres};
 use holdfast_store::token::TokenHash;
 use nix::sys::signal::{Signal, kill};
@@ -47,6 +48,10 @@ struct Host {
     key: SigningKey,
     session: Option<SessionEpoch>,
     said: u64,
+    /// What its sessions speak.
+    protocol: u16,
+    /// How often it said how it is as a whole in its session.
+    statuses: u64,
 }
 
 /// A control plane without bus, renderer and agents.
@@ -318,7 +323,7 @@ impl Plane {
             IssuedCertificate { serial, not_before: now, not_after: now + time::Duration::DAY, chain: vec![9] };
         let decided = self.renderer.decide_request(self.term, waiting, Decision::Grant(Some(certificate))).await;
         assert!(matches!(decided.expect("decides"), Decided::Enrolled { .. }));
-        self.hosts.insert(name.to_owned(), Host { id, key, session: None, said: 0 });
+        self.hosts.insert(name.to_owned(), Host { id, key, session: None, said: 0, protocol: 2, statuses: 0 });
     }
 
     /// Renders the last revision, as a renderer does that has just started: it knows what is stored, and nothing else.
@@ -420,6 +425,39 @@ impl Plane {
         self.wake();
     }
 
+    /// From its next session on a host speaks another protocol.
+    pub(crate) fn speaks(&mut self, name: &str, protocol: u16) {
+        let host = self.hosts.get_mut(name).expect("it is enrolled");
+        (host.protocol, host.session, host.statuses) = (protocol, None, 0);
+    }
+
+    /// One host has a session, and said nothing in it.
+    pub(crate) async fn opens(&mut self, name: &str) {
+        self.session(name).await;
+    }
+
+    /// One host says how it is as a whole: well with its latest states, but for what a test changes of that.
+    pub(crate) async fn reports(&mut self, name: &str, change: impl FnOnce(&mut HostReport)) {
+        let id = self.hosts.get(name).expect("it is enrolled").id;
+        let session_epoch = self.session(name).await;
+        let latest = self.agents.latest_of(vec![id]).await.expect("reads");
+        let held: Vec<(Component, Stamp)> =
+            latest.iter().map(|row| (row.state.desired.component, row.state.desired.stamp)).collect();
+        let host = self.hosts.get_mut(name).expect("it is enrolled");
+        host.statuses += 1;
+        let mut report = HostReport::of_health(&held, UpdateSeq::from_raw(host.said), 1_790_000_000_000);
+        change(&mut report);
+        let place = StatusPlace { host: id, session_epoch, seq: host.statuses };
+        let authority = Authority { id: TEST_AUTHORITY, epoch: AuthorityEpoch::from_raw(1) };
+        let signature = host.key.sign(&status_bytes(authority, place, &report));
+        let signature = SignatureBytes::from_bytes(signature.0);
+        let seen = Seen::Status(Box::new(StatusSaid { seq: place.seq, report, signature }));
+        let facts = vec![Fact { host: id, session_epoch, seen }];
+        let recorded = self.agents.record_facts(self.gateway, facts).await.expect("records");
+        assert_eq!(recorded.stale, []);
+        self.wake();
+    }
+
     async fn session(&mut self, name: &str) -> SessionEpoch {
         let host = self.hosts.get_mut(name).expect("it is enrolled");
         if let Some(epoch) = host.session {
@@ -431,6 +469,7 @@ impl Plane {
             agent_version: AgentVersion::new("0.1.0"),
             instance: Instance { boot_id: Uuid::from_u128(4), address: [10, 0, 0, 1].into() },
             applied: Vec::new(),
+            protocol: Some(host.protocol),
         };
         let opened = self.agents.open_sessions(self.gateway, vec![opening]).await.expect("opens");
         let [Opened::Session { session_epoch, .. }] = opened.as_slice() else { panic!("{opened:?}") };
@@ -465,7 +504,7 @@ fn mk_report(host: &Host, epoch: SessionEpoch, desired: Desired, kind: OutcomeKi
         applied: has_it.then_some(desired.stamp),
     };
     let authority = Authority { id: TEST_AUTHORITY, epoch: AuthorityEpoch::from_raw(1) };
-    let conditions = ConditionType::ALL.map(condition).to_vec();
+    let conditions = ConditionType::OF_ATTEMPT.map(condition).to_vec();
     let signature = host.key.sign(&outcome_bytes(authority, &outcome, &conditions));
     OutcomeReport {
         outcome,

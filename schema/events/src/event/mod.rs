@@ -31,6 +31,7 @@ pub use rollout::{
 };
 pub use session::{
     ClaimedState, OutcomeRecorded, ProtocolFault, SessionClosed, SessionContested, SessionOpened, SnapshotSent,
+    StatusRecorded,
 };
 pub use token::{ApiTokenCreated, ApiTokenRevoked, EnrolTokenCreated, EnrolTokenRevoked};
 
@@ -237,6 +238,8 @@ events! {
     SessionOpened(SessionOpened) "session.opened",
     /// A whole state was written to a session.
     SnapshotSent(SnapshotSent) "session.snapshot_sent",
+    /// A host is otherwise than before, by its own word.
+    StatusRecorded(StatusRecorded) "status.recorded",
 }
 
 impl fmt::Display for Kind {
@@ -294,6 +297,7 @@ impl Event {
             Self::SessionContested(e) => e.host.to_string(),
             Self::SessionOpened(e) => e.host.to_string(),
             Self::SnapshotSent(e) => e.host.to_string(),
+            Self::StatusRecorded(e) => e.host.to_string(),
             Self::AuthorityEpochRaised(_)
             | Self::AuthorityRollbackConfirmed(_)
             | Self::LeaseAcquired(_)
@@ -345,7 +349,8 @@ impl Event {
             | Self::RolloutStageOpened(_)
             | Self::SessionClosed(_)
             | Self::SessionContested(_)
-            | Self::SnapshotSent(_) => vec![self.aggregate()],
+            | Self::SnapshotSent(_)
+            | Self::StatusRecorded(_) => vec![self.aggregate()],
         };
         ids.sort_unstable();
         ids.dedup();

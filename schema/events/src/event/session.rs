@@ -4,8 +4,10 @@ use std::net::IpAddr;
 
 use holdfast_model::condition::{Condition, Reason};
 use holdfast_model::desired::{Component, Stamp};
+use holdfast_model::digest::Digest;
 use holdfast_model::ids::{GatewayId, HostId};
 use holdfast_model::numbers::{SessionEpoch, UpdateSeq};
+use holdfast_model::report::ComponentReport;
 use holdfast_model::statement::OutcomeKind;
 use uuid::Uuid;
 
@@ -31,6 +33,9 @@ payloads! {
         /// What the agent says that it holds, each part once: its word, and no proof. Events of earlier builds do not have it.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         applied: Vec<ClaimedState>,
+        /// The protocol of the session; absent where it is of polls, and in events of earlier builds.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        protocol: Option<u16>,
     }
 
     /// What an agent says that it holds of one part.
@@ -108,6 +113,24 @@ payloads! {
         signature: SignatureBytes,
     }
 
+    /// A host said, and signed, how it is as a whole, and that is something else than before.
+    StatusRecorded {
+        /// Who says it.
+        host: HostId,
+        /// In which session.
+        session_epoch: SessionEpoch,
+        /// As which of that session.
+        seq: u64,
+        /// The last update of the session that it had answered before.
+        answered: UpdateSeq,
+        /// The name of what is said, without when it was seen.
+        digest: Digest,
+        /// Every component with every condition.
+        components: Vec<ComponentReport>,
+        /// The host's word for it.
+        signature: SignatureBytes,
+    }
+
     /// A peer broke the protocol; what it said has changed nothing.
     ProtocolFault {
         /// Who.
@@ -123,8 +146,9 @@ payloads! {
     }
 }
 
-secret_free!(OutcomeKind);
-entry!(ClaimedState);
+// Messages of conditions are bounded text for people, as those of outcomes are.
+secret_free!(OutcomeKind, ComponentReport);
+entry!(ClaimedState, ComponentReport);
 
 /// The serialized form of an [`OutcomeKind`] is its word.
 mod outcome_kind {

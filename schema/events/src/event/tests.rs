@@ -12,6 +12,7 @@ use holdfast_model::ids::{
 use holdfast_model::intent::{DeclaredPort, NamespaceSpec, Spec};
 use holdfast_model::name::Name;
 use holdfast_model::numbers::{AuthorityEpoch, EventSeq, LeaseTerm, Revision, SessionEpoch, UpdateSeq, Version};
+use holdfast_model::report::{HostReport, REPORT_TEXT_BYTES_MAX};
 use holdfast_model::statement::OutcomeKind;
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -147,7 +148,25 @@ fn mk_outcome() -> OutcomeRecorded {
         applied: None,
         reason: Reason::LocalOverride,
         detail: Detail::new("a local policy is in force"),
-        conditions: ConditionType::ALL.map(condition).to_vec(),
+        conditions: ConditionType::OF_ATTEMPT.map(condition).to_vec(),
+        signature: SignatureBytes::from_bytes([1; 64]),
+    }
+}
+
+/// The largest: every message as long as it may be, of what JSON makes most of.
+fn mk_status() -> StatusRecorded {
+    let held = Component::ALL.map(|component| (component, mk_stamp()));
+    let mut report = HostReport::of_health(&held, UpdateSeq::from_raw(4), 1_790_000_000_000);
+    for one in report.components.iter_mut().flat_map(|one| &mut one.conditions) {
+        one.condition.message = "\"".repeat(REPORT_TEXT_BYTES_MAX);
+    }
+    StatusRecorded {
+        host: mk_host(),
+        session_epoch: SessionEpoch::from_raw(3),
+        seq: 2,
+        answered: report.answered,
+        digest: report.digest(),
+        components: report.components,
         signature: SignatureBytes::from_bytes([1; 64]),
     }
 }
@@ -340,6 +359,7 @@ fn mk_sessions() -> Vec<Event> {
             agent_version: AgentVersion::new("0.1.0"),
             boot_id: Uuid::from_u128(13),
             applied: Component::ALL.map(|component| ClaimedState { component, stamp: mk_stamp() }).to_vec(),
+            protocol: Some(3),
         }
         .into(),
         SessionClosed { host, session_epoch, reason: CloseReason::Lost }.into(),
@@ -354,6 +374,7 @@ fn mk_sessions() -> Vec<Event> {
         .into(),
         SnapshotSent { host, session_epoch, component, stamp: mk_stamp(), update_seq }.into(),
         mk_outcome().into(),
+        mk_status().into(),
         ProtocolFault {
             host,
             session_epoch,

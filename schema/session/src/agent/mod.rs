@@ -13,12 +13,14 @@ mod dial;
 mod drift;
 mod event;
 mod session;
+mod status;
 mod updates;
 
 pub use content::{ContentError, body_of_delta, body_of_snapshot, check_snapshot};
 pub use dial::{DialState, Dialer, Ended};
 pub use event::{Apply, ApplyResult, CloseCause, Config, Content, Event, Keys};
 pub use session::Session;
+pub use status::Settling;
 
 #[cfg(test)]
 mod tests;

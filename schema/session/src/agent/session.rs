@@ -9,20 +9,24 @@ use holdfast_model::mutant::Faults;
 #[cfg(feature = "mutants")]
 use holdfast_model::mutant::Mutant;
 use holdfast_model::numbers::{SessionEpoch, UpdateSeq};
-use holdfast_model::statement::{Authority, Outcome, OutcomeKind, desired_bytes, outcome_bytes};
+use holdfast_model::report::HostReport;
+use holdfast_model::statement::{
+    Authority, Outcome, OutcomeKind, StatusPlace, desired_bytes, outcome_bytes, status_bytes,
+};
 use holdfast_wire::code::{DirectiveCode, FaultCode, RefusalCode};
 use holdfast_wire::encode;
 use holdfast_wire::error::EncodeError;
 use holdfast_wire::limits::{CONDITIONS_MAX, FRAME_BYTES_MAX, TEXT_BYTES_MAX};
 use holdfast_wire::message::{
     Chunk, Delivery, Drain, DriftReport, Fault, HelloAck, Inventory, Kind, Liveness as LivenessMessage, Message,
-    OutcomeReport, Refusal, Update, UpdateContent,
+    OutcomeReport, Refusal, StatusReport, Update, UpdateContent,
 };
 use holdfast_wire::negotiate::{Protocol, ProtocolRange};
 
 use super::assembly::Assembly;
 use super::drift::Drifts;
 use super::event::{Apply, ApplyResult, CloseCause, Config, Content, Event, Keys};
+use super::status::{Reports, Settling};
 use super::updates::{Pending, Updates, refused_conditions};
 use crate::limits::{
     EVENTS_MAX, FAULTS_MAX, FAULTS_QUEUED_MAX, HELLO_TIMEOUT, LIVENESS_INTERVAL_MAX, LIVENESS_INTERVAL_MIN,
@@ -71,6 +75,9 @@ struct Open {
     inventory_said: Inventory,
     inventory_due: Option<Inventory>,
     drifts: Drifts,
+    reports: Reports,
+    /// The last update whose outcome was written, or is about to be.
+    answered: UpdateSeq,
     faults: VecDeque<Fault>,
     faults_seen: usize,
     leave_at: Option<Instant>,
@@ -182,6 +189,8 @@ impl<K: Keys> Session<K> {
             inventory_said: self.config.hello.inventory.clone(),
             inventory_due: None,
             drifts: Drifts::default(),
+            reports: Reports::new(now),
+            answered: UpdateSeq::ZERO,
             faults: VecDeque::new(),
             faults_seen: 0,
             leave_at: None,
@@ -200,17 +209,26 @@ impl<K: Keys> Session<K> {
                 match directive.code {
                     DirectiveCode::Reconnect => self.end(CloseCause::Directed, None),
                     DirectiveCode::Reenrol => self.end(CloseCause::Reenrol, None),
+                    DirectiveCode::ReportStatus => self.handle_status_wanted(now),
                     DirectiveCode::Unknown(_) => {
                         self.report_fault(FaultCode::UnknownDirective, Kind::Directive.number());
                     }
                 }
+            }
+            // What a gateway does not take of a status costs that status, and no session.
+            Message::Fault(fault) if fault.message_kind == Kind::Status.number() => {
+                self.events.push_back(Event::Fault { code: fault.code, update_seq: None });
             }
             Message::Fault(fault) => self.count_fault(fault.code, fault.update_seq),
             Message::Unknown(message_kind) => {
                 self.report_fault(FaultCode::UnknownKind, message_kind);
             }
             Message::HelloAck(_) => self.handle_close(RefusalCode::DuplicateHello, ""),
-            Message::Hello(_) | Message::Outcome(_) | Message::Inventory(_) | Message::Drift(_) => {
+            Message::Hello(_)
+            | Message::Outcome(_)
+            | Message::Inventory(_)
+            | Message::Drift(_)
+            | Message::Status(_) => {
                 self.handle_close(RefusalCode::WrongDirection, "");
             }
             // Taken care of before: it does not reach an open session.
@@ -312,6 +330,14 @@ impl<K: Keys> Session<K> {
             let conditions = refused_conditions(reason, stamp);
             self.events.push_back(Event::Refused { component, stamp, reason });
             self.answer(update_seq, component, OutcomeKind::Failed, stamp, applied, conditions, pending.bytes);
+            self.report_after_answers();
+        }
+    }
+
+    /// Whatever was answered, the host is told of as a whole after it.
+    fn report_after_answers(&mut self) {
+        if let Phase::Open(open) = &mut self.phase {
+            open.reports.handle_answered(open.updates.is_working());
         }
     }
 
@@ -327,6 +353,7 @@ impl<K: Keys> Session<K> {
         };
         self.answer(update_seq, component, kind, wanted, applied, conditions, bytes);
         self.advance();
+        self.report_after_answers();
     }
 
     #[expect(clippy::too_many_arguments, reason = "the fields of one outcome, each of its own type")]
@@ -352,6 +379,7 @@ impl<K: Keys> Session<K> {
         let conditions: Vec<Condition> = conditions.into_iter().take(CONDITIONS_MAX).map(cut).collect();
         let signature = self.keys.sign(&outcome_bytes(open.authority, &outcome, &conditions));
         let report = OutcomeReport { update_seq, component, kind, wanted, applied, conditions, signature };
+        open.answered = update_seq;
         open.outcomes.push_back((report, bytes));
     }
 
@@ -369,6 +397,37 @@ impl<K: Keys> Session<K> {
         {
             open.drifts.put(report, now);
         }
+    }
+
+    /// How the host is as a whole: to be handed over before the result of an attempt that it tells of. A gateway of an earlier protocol has no word
+    /// for it and is not told.
+    pub fn handle_status(&mut self, report: HostReport, settling: Settling, now: Instant) {
+        if let Phase::Open(open) = &mut self.phase
+            && open.protocol >= Protocol::V3
+        {
+            open.reports.put(report, settling, now);
+        }
+    }
+
+    fn handle_status_wanted(&mut self, now: Instant) {
+        if let Phase::Open(open) = &mut self.phase {
+            open.reports.handle_wanted(now);
+        }
+    }
+
+    fn last_message(&mut self) -> Option<(Kind, Message)> {
+        let Phase::Open(open) = &mut self.phase else { return None };
+        open.last_message()
+    }
+
+    /// Signs what is to be said of the host as a whole: what was written before is what it is newer than.
+    fn status_message(&mut self) -> Option<(Kind, Message)> {
+        let Phase::Open(open) = &mut self.phase else { return None };
+        let (seq, report) = open.reports.next()?;
+        let report = HostReport { answered: open.answered, ..report };
+        let place = StatusPlace { host: self.config.host, session_epoch: open.session_epoch, seq };
+        let signature = self.keys.sign(&status_bytes(open.authority, place, &report));
+        Some((Kind::Status, Message::Status(StatusReport { seq, report, signature })))
     }
 
     /// Ends the session with a word to the gateway.
@@ -404,6 +463,7 @@ impl<K: Keys> Session<K> {
                     open.liveness_due = Some(counter);
                 }
                 open.drifts.handle_timeout(now);
+                open.reports.handle_timeout(now);
             }
             Phase::AwaitAck { .. } | Phase::Closed { .. } => {}
         }
@@ -416,7 +476,8 @@ impl<K: Keys> Session<K> {
             Phase::AwaitAck { until, .. } => Some((*until, "no answer to hello")),
             Phase::Open(open) => {
                 let leave = open.leave_at.map(|at| (at, "drained"));
-                sooner(sooner(open.liveness.poll_timeout(), leave), open.drifts.poll_timeout())
+                let said = sooner(open.drifts.poll_timeout(), open.reports.poll_timeout());
+                sooner(sooner(open.liveness.poll_timeout(), leave), said)
             }
             Phase::Closed { .. } => None,
         }
@@ -427,7 +488,7 @@ impl<K: Keys> Session<K> {
         self.events.pop_front()
     }
 
-    /// Appends the next frame and says what it is: liveness first, then outcomes, then the rest.
+    /// Appends the next frame and says what it is: liveness first, then outcomes, then how the host is after them, then the rest.
     ///
     /// # Errors
     /// [`EncodeError`] if the configuration holds what no frame may carry; the session is over then.
@@ -437,7 +498,11 @@ impl<K: Keys> Session<K> {
                 let hello = std::mem::take(is_hello_due).then(|| Message::Hello(self.config.hello.clone()));
                 (Protocol::FIRST, hello.map(|hello| (Kind::Hello, hello)))
             }
-            Phase::Open(open) => (open.protocol, open.next_message()),
+            Phase::Open(open) => {
+                let (protocol, first) = (open.protocol, open.first_message());
+                let said = first.or_else(|| self.status_message());
+                (protocol, said.or_else(|| self.last_message()))
+            }
             Phase::Closed { refusal } => {
                 (Protocol::FIRST, refusal.take().map(|refusal| (Kind::Refusal, Message::Refusal(refusal))))
             }
@@ -457,14 +522,19 @@ fn known_to(protocol: Protocol, reason: Reason) -> Reason {
 }
 
 impl Open {
-    fn next_message(&mut self) -> Option<(Kind, Message)> {
+    fn first_message(&mut self) -> Option<(Kind, Message)> {
         if let Some(counter) = self.liveness_due.take() {
-            return Some((Kind::Liveness, Message::Liveness(LivenessMessage { counter })));
+            let status = self.reports.said().filter(|_| self.protocol >= Protocol::V3);
+            return Some((Kind::Liveness, Message::Liveness(LivenessMessage { counter, status })));
         }
         if let Some((report, bytes)) = self.outcomes.pop_front() {
             self.updates.uncount(bytes);
             return Some((Kind::Outcome, Message::Outcome(report)));
         }
+        None
+    }
+
+    fn last_message(&mut self) -> Option<(Kind, Message)> {
         if let Some(inventory) = self.inventory_due.take() {
             self.inventory_said = inventory.clone();
             return Some((Kind::Inventory, Message::Inventory(inventory)));

@@ -10,14 +10,17 @@ use holdfast_model::digest::Digest;
 use holdfast_model::drift::{DriftCounts, DriftKind};
 use holdfast_model::ids::{AuthorityId, HostId};
 use holdfast_model::numbers::{AuthorityEpoch, SessionEpoch, UpdateSeq, Version};
-use holdfast_model::statement::{Authority, Outcome, OutcomeKind, desired_bytes, outcome_bytes};
+use holdfast_model::report::HostReport;
+use holdfast_model::statement::{
+    Authority, Outcome, OutcomeKind, StatusPlace, desired_bytes, outcome_bytes, status_bytes,
+};
 use holdfast_wire::code::{DirectiveCode, FaultCode, RefusalCode};
 use holdfast_wire::decode;
 use holdfast_wire::frame::Deframer;
 use holdfast_wire::limits::{CHUNK_BYTES_MAX, FRAME_BYTES_MAX};
 use holdfast_wire::message::{
-    Chunk, Delivery, Directive, Drain, DriftReport, Hello, HelloAck, Inventory, Kind, Liveness, Message, OutcomeReport,
-    Refusal, SessionLimits, SignatureBytes, Update, UpdateContent,
+    Chunk, Delivery, Directive, Drain, DriftReport, Fault, Hello, HelloAck, Inventory, Kind, Liveness, Message,
+    OutcomeReport, Refusal, SessionLimits, SignatureBytes, StatusReport, Update, UpdateContent,
 };
 use holdfast_wire::negotiate::{Protocol, ProtocolRange, SPOKEN};
 use uuid::Uuid;
@@ -61,7 +64,7 @@ fn a02_a_gateway_that_does_not_answer_hello_is_left_after_30_s() {
 
     let mut agent = Agent::new(vec![]);
     agent.written();
-    agent.say(Message::Liveness(Liveness { counter: 1 }));
+    agent.say(Message::Liveness(Liveness { counter: 1, status: None }));
     assert_eq!(agent.refusal(), Some(RefusalCode::WrongFirstMessage));
 }
 
@@ -281,7 +284,7 @@ fn liveness_does_not_wait_for_a_slow_apply() {
     let mut said = 0;
     for _ in 0..30 {
         agent.wait(Duration::from_secs(10));
-        agent.say(Message::Liveness(Liveness { counter: 1 }));
+        agent.say(Message::Liveness(Liveness { counter: 1, status: None }));
         let alive = |message: &Message| matches!(message, Message::Liveness(_));
         said += agent.written().iter().filter(|message| alive(message)).count();
     }
@@ -624,6 +627,69 @@ fn a_reason_that_an_earlier_protocol_does_not_know_is_said_and_signed_as_it_is_r
     }
 }
 
+#[test]
+fn a_status_follows_the_outcomes_that_it_is_newer_than_with_the_hosts_signature_and_its_digest_is_in_liveness() {
+    let mut agent = Agent::open(vec![]);
+    agent.session.handle_status(mk_report(4), Settling::Stands, agent.now);
+    let opening = agent.status();
+    assert_eq!((opening.seq, opening.report.answered), (1, UpdateSeq::ZERO));
+    agent.snapshot(1, POLICY, 5);
+    assert!(agent.apply().is_some());
+    agent.session.handle_status(mk_report(5), Settling::Stands, agent.now);
+    agent.applied(1);
+    let written = agent.written();
+    let [Message::Outcome(_), Message::Status(status)] = written.as_slice() else { panic!("{written:?}") };
+    assert_eq!((status.seq, status.report.answered.raw()), (2, 1));
+    let place = StatusPlace { host: mk_host(), session_epoch: mk_ack().session_epoch, seq: 2 };
+    let statement = status_bytes(mk_authority(), place, &status.report);
+    assert_eq!(status.signature, mk_signature(&statement), "what is read is what was signed");
+    agent.wait(Duration::from_secs(18));
+    let [Message::Liveness(liveness)] = agent.written()[..] else { panic!("a sign of life") };
+    assert_eq!(liveness.status, Some(mk_report(5).digest()));
+
+    // One that the machine refuses by itself is followed by one too, though nothing changed.
+    agent.say(Message::Update(Update { signature: [0; 64], ..mk_update(2, POLICY, 6, UpdateContent::VersionOnly) }));
+    agent.wait(Duration::from_millis(1));
+    let written = agent.written();
+    let [Message::Outcome(_), Message::Status(status)] = written.as_slice() else { panic!("{written:?}") };
+    assert_eq!((status.seq, status.report.answered.raw()), (3, 2));
+}
+
+#[test]
+fn a_status_is_said_when_it_is_asked_for_and_never_to_a_gateway_without_a_word_for_it() {
+    let mut agent = Agent::open(vec![]);
+    agent.session.handle_status(mk_report(4), Settling::Stands, agent.now);
+    assert_eq!(agent.status().seq, 1);
+    let ask = Message::Directive(Directive { code: DirectiveCode::ReportStatus, argument: vec![] });
+    agent.say(ask.clone());
+    assert_eq!(agent.status().seq, 2);
+    for protocol in [Protocol::V1, Protocol::V2] {
+        let mut agent = Agent::new(vec![]);
+        agent.written();
+        agent.say(Message::HelloAck(HelloAck { protocol: protocol.number(), ..mk_ack() }));
+        agent.session.handle_status(mk_report(4), Settling::Stands, agent.now);
+        agent.say(ask.clone());
+        agent.wait(Duration::from_secs(18));
+        let written = agent.written();
+        assert!(matches!(written.as_slice(), [Message::Liveness(Liveness { status: None, .. })]), "{written:?}");
+    }
+}
+
+#[test]
+fn a_gateway_that_takes_no_status_ends_no_session_by_saying_so() {
+    let mut agent = Agent::open(vec![]);
+    for _ in 0..1_000 {
+        let (code, message_kind) = (FaultCode::BadSignature, Kind::Status.number());
+        agent.say(Message::Fault(Fault { code, message_kind, update_seq: None }));
+        assert_eq!(agent.events(), [Event::Fault { code, update_seq: None }]);
+    }
+    assert!(agent.session.is_open());
+}
+
+fn mk_report(version: u64) -> HostReport {
+    HostReport::of_health(&[(POLICY, mk_stamp(version))], UpdateSeq::ZERO, 0)
+}
+
 fn mk_drift(kind: DriftKind, total: u64) -> DriftReport {
     let (instance, counts) = (Uuid::from_u128(5), DriftCounts::default());
     DriftReport { kind, instance, total, age_ms: 0, writer: None, counts }
@@ -728,6 +794,13 @@ impl Agent {
         assert_eq!(written.len(), 1, "{written:?}");
         let Some(Message::Outcome(report)) = written.pop() else { panic!("an outcome") };
         report
+    }
+
+    fn status(&mut self) -> StatusReport {
+        let mut written = self.written();
+        assert_eq!(written.len(), 1, "{written:?}");
+        let Some(Message::Status(status)) = written.pop() else { panic!("a status") };
+        status
     }
 
     /// The reason why the one update that waits was refused before its apply.

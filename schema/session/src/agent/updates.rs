@@ -129,6 +129,11 @@ impl Updates {
         }
     }
 
+    /// Whether the shell works on one.
+    pub(super) const fn is_working(&self) -> bool {
+        self.working.is_some()
+    }
+
     /// The shell is done with the update that it works on; `None` if it works on another or none.
     pub(super) fn finish(
         &mut self,
@@ -166,13 +171,11 @@ pub(super) fn refused_conditions(reason: Reason, stamp: Stamp) -> Vec<Condition>
         message: String::new(),
         observed_version: Some(stamp.version),
     };
-    ConditionType::ALL
-        .into_iter()
-        .map(|kind| match kind {
-            ConditionType::SnapshotAccepted => condition(kind, Holds::False, reason),
-            ConditionType::Applied | ConditionType::Verified => condition(kind, Holds::Unknown, Reason::NotReached),
-        })
-        .collect()
+    let one = |kind| match kind == ConditionType::SnapshotAccepted {
+        true => condition(kind, Holds::False, reason),
+        false => condition(kind, Holds::Unknown, Reason::NotReached),
+    };
+    ConditionType::OF_ATTEMPT.map(one).into()
 }
 
 const fn index(component: Component) -> usize {

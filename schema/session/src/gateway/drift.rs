@@ -6,15 +6,13 @@ use std::time::Duration;
 
 use holdfast_model::drift::DriftKind;
 
+use crate::budget::Budget;
 use crate::limits::DRIFT_PAUSE;
 use crate::time::Instant;
 
 /// How many reports of a session a gateway takes: so many at once, and then one back after each while.
 #[derive(Clone, Copy, Debug)]
-pub struct DriftBudget {
-    left: u32,
-    counted_at: Instant,
-}
+pub struct DriftBudget(Budget);
 
 /// At once: a whole set of kinds, eight times.
 const BUDGET: u32 = 32;
@@ -26,21 +24,12 @@ impl DriftBudget {
     /// All of it is there.
     #[must_use]
     pub const fn new(now: Instant) -> Self {
-        Self { left: BUDGET, counted_at: now }
+        Self(Budget::new(BUDGET, BUDGET_PAUSE, now))
     }
 
     /// Takes one; false if there is none.
     pub fn take(&mut self, now: Instant) -> bool {
-        while self.left < BUDGET && self.counted_at.plus(BUDGET_PAUSE) <= now {
-            self.left += 1;
-            self.counted_at = self.counted_at.plus(BUDGET_PAUSE);
-        }
-        if self.left == BUDGET {
-            self.counted_at = now;
-        }
-        let is_there = self.left > 0;
-        self.left = self.left.saturating_sub(1);
-        is_there
+        self.0.take(now)
     }
 }
 

@@ -8,7 +8,9 @@ use holdfast_model::digest::Digest;
 use holdfast_model::numbers::{SessionEpoch, UpdateSeq};
 use holdfast_model::statement::Authority;
 use holdfast_wire::code::{FaultCode, RefusalCode};
-use holdfast_wire::message::{Delivery, DriftReport, Hello, Inventory, OutcomeReport, SessionLimits, SignatureBytes};
+use holdfast_wire::message::{
+    Delivery, DriftReport, Hello, Inventory, OutcomeReport, SessionLimits, SignatureBytes, StatusReport,
+};
 
 use crate::limits::{HELLO_TIMEOUT, LIVENESS_INTERVAL};
 
@@ -213,6 +215,15 @@ pub enum Event {
     Outcome(Box<OutcomeReport>),
     /// The host says what it found in its kernel.
     Drift(Box<DriftReport>),
+    /// The host says how it is as a whole.
+    Status(Box<StatusReport>),
+    /// What it said of itself as a whole is refused: it changes nothing.
+    StatusRefused {
+        /// Why.
+        code: FaultCode,
+        /// Whether that is to be told, beside being counted.
+        is_told: bool,
+    },
     /// The host says what it is.
     Inventory(Box<Inventory>),
     /// Something out of the protocol that the session survives.

@@ -13,6 +13,7 @@ mod flight;
 mod open;
 mod session;
 mod slot;
+mod status;
 
 pub use drift::DriftBudget;
 pub use event::{

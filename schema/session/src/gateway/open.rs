@@ -20,6 +20,7 @@ use super::drift::DriftBudget;
 use super::event::{Config, Event, Form, Supply};
 use super::flight::{Flight, InFlight};
 use super::slot::Slot;
+use super::status::Statuses;
 use crate::liveness::Liveness;
 use crate::time::Instant;
 
@@ -33,6 +34,7 @@ pub(super) struct Open {
     pub(super) faults: VecDeque<Fault>,
     pub(super) faults_seen: usize,
     pub(super) drift_budget: DriftBudget,
+    pub(super) statuses: Statuses,
     pub(super) directives: VecDeque<Directive>,
     pub(super) drain: Option<Drain>,
     pub(super) drain_until: Option<Instant>,
@@ -84,6 +86,7 @@ impl Open {
             faults: VecDeque::new(),
             faults_seen: 0,
             drift_budget: DriftBudget::new(now),
+            statuses: Statuses::new(now),
             directives: VecDeque::new(),
             drain: None,
             drain_until: None,
@@ -107,7 +110,7 @@ impl Open {
         let (kind, message) = if let Some(ack) = self.ack.take() {
             (Kind::HelloAck, Message::HelloAck(ack))
         } else if let Some(counter) = self.liveness_due.take() {
-            (Kind::Liveness, Message::Liveness(LivenessMessage { counter }))
+            (Kind::Liveness, Message::Liveness(LivenessMessage { counter, status: None }))
         } else if let Some(drain) = self.drain.take() {
             (Kind::Drain, Message::Drain(drain))
         } else if let Some(directive) = self.directives.pop_front() {

@@ -11,7 +11,8 @@ use holdfast_wire::encode;
 use holdfast_wire::error::EncodeError;
 use holdfast_wire::limits::{HELLO_FRAME_BYTES_MAX, STATUS_FRAME_BYTES_MAX};
 use holdfast_wire::message::{
-    Delivery, Directive, Drain, DriftReport, Fault, Hello, HelloAck, Kind, Message, OutcomeReport, Refusal,
+    Delivery, Directive, Drain, DriftReport, Fault, Hello, HelloAck, Kind, Liveness, Message, OutcomeReport, Refusal,
+    StatusReport,
 };
 use holdfast_wire::negotiate::{Protocol, ProtocolRange, SPOKEN, choose};
 
@@ -72,6 +73,16 @@ impl Session {
                 ProtocolRange::only(Protocol::FIRST)
             }
             Phase::Open(open) => ProtocolRange::only(open.protocol),
+        }
+    }
+
+    /// The protocol that was chosen, from the Hello on.
+    #[must_use]
+    pub const fn protocol(&self) -> Option<Protocol> {
+        match &self.phase {
+            Phase::Admitting { protocol, .. } => Some(*protocol),
+            Phase::Open(open) => Some(open.protocol),
+            Phase::AwaitHello { .. } | Phase::Closed { .. } => None,
         }
     }
 
@@ -164,7 +175,8 @@ impl Session {
         match message {
             Message::Outcome(report) => self.handle_outcome(report),
             Message::Inventory(inventory) => self.events.push_back(Event::Inventory(Box::new(inventory))),
-            Message::Liveness(_) => {}
+            Message::Liveness(liveness) => self.handle_liveness(liveness, now),
+            Message::Status(status) => self.handle_status(status, now),
             Message::Drift(report) => self.handle_drift(report, now),
             Message::Fault(fault) => {
                 let (code, message_kind, update_seq) = (fault.code, fault.message_kind, fault.update_seq);
@@ -191,6 +203,34 @@ impl Session {
         } else {
             self.report_fault(FaultCode::TooOften, Kind::Drift.number(), None);
         }
+    }
+
+    /// An agent that names another status than the last one that was taken is asked for it.
+    fn handle_liveness(&mut self, liveness: Liveness, now: Instant) {
+        if let Phase::Open(open) = &mut self.phase
+            && open.statuses.is_asked(liveness.status, now)
+        {
+            self.handle_directive(DirectiveCode::ReportStatus);
+        }
+    }
+
+    fn handle_status(&mut self, status: StatusReport, now: Instant) {
+        let Phase::Open(open) = &mut self.phase else { return };
+        match open.statuses.take(&status, now) {
+            Ok(()) => self.events.push_back(Event::Status(Box::new(status))),
+            Err(code) => self.handle_refused_status(code, now),
+        }
+    }
+
+    /// A status that is none: forged, or not to be read. It is a sign of life all the same, and the session goes on.
+    pub fn handle_refused_status(&mut self, code: FaultCode, now: Instant) {
+        let Phase::Open(open) = &mut self.phase else { return };
+        open.liveness.handle_heard(now);
+        let is_told = open.statuses.is_told(now);
+        if is_told && open.faults.len() < FAULTS_QUEUED_MAX {
+            open.faults.push_back(Fault { code, message_kind: Kind::Status.number(), update_seq: None });
+        }
+        self.events.push_back(Event::StatusRefused { code, is_told });
     }
 
     fn handle_outcome(&mut self, report: OutcomeReport) {

@@ -10,13 +10,15 @@ use holdfast_model::digest::Digest;
 use holdfast_model::drift::{DriftCounts, DriftKind};
 use holdfast_model::ids::AuthorityId;
 use holdfast_model::numbers::{AuthorityEpoch, SessionEpoch, UpdateSeq, Version};
+use holdfast_model::report::HostReport;
 use holdfast_model::statement::{Authority, OutcomeKind};
 use holdfast_wire::code::{DirectiveCode, FaultCode, RefusalCode};
 use holdfast_wire::decode;
 use holdfast_wire::frame::Deframer;
 use holdfast_wire::limits::{BODY_BYTES_MAX, CHUNK_BYTES_MAX, FRAME_BYTES_MAX, UPDATES_IN_FLIGHT_MAX};
 use holdfast_wire::message::{
-    Delivery, Drain, DriftReport, Hello, Inventory, Kind, Liveness, Message, OutcomeReport, Update, UpdateContent,
+    Delivery, Drain, DriftReport, Hello, Inventory, Kind, Liveness, Message, OutcomeReport, StatusReport, Update,
+    UpdateContent,
 };
 use holdfast_wire::negotiate::{Protocol, ProtocolRange, SPOKEN};
 use uuid::Uuid;
@@ -30,7 +32,7 @@ const POLICY: Component = Component::Policy;
 #[test]
 fn a01_anything_but_a_hello_first_is_refused_and_so_is_a_second_hello() {
     let mut door = Door::new();
-    door.say(Message::Liveness(Liveness { counter: 1 }));
+    door.say(Message::Liveness(Liveness { counter: 1, status: None }));
     assert_eq!(door.refusal(), Some(RefusalCode::WrongFirstMessage));
     assert!(door.session.is_closed());
 
@@ -453,7 +455,7 @@ fn c33_an_outcome_that_never_comes_holds_nothing_back_and_nothing_is_sent_again_
     for minute in 1..=10 {
         for half in 0..4 {
             door.wait(Duration::from_secs(15));
-            door.say(Message::Liveness(Liveness { counter: 4 * minute + half }));
+            door.say(Message::Liveness(Liveness { counter: 4 * minute + half, status: None }));
         }
         door.session.handle_compare(POLICY, mk_version(16));
         assert_eq!(door.wants(), [], "after {minute} minutes");
@@ -613,7 +615,7 @@ fn silence_for_45_s_ends_the_session_and_any_message_puts_it_off() {
     let mut door = Door::open();
     for _ in 0..10 {
         door.wait(Duration::from_secs(40));
-        door.say(Message::Liveness(Liveness { counter: 1 }));
+        door.say(Message::Liveness(Liveness { counter: 1, status: None }));
     }
     assert!(door.session.is_open());
     door.wait(Duration::from_secs(45));
@@ -679,11 +681,73 @@ fn drift_reaches_the_shell_and_a_flood_of_it_is_a_fault_each_that_ends_the_sessi
     let mut door = Door::open();
     for total in 1..1_000 {
         door.say(Message::Drift(mk_drift(total)));
-        door.say(Message::Liveness(Liveness { counter: total }));
+        door.say(Message::Liveness(Liveness { counter: total, status: None }));
         assert!(matches!(door.events().as_slice(), [Event::Drift(_)]), "an agent that keeps its pauses");
         door.written();
         door.wait(Duration::from_millis(500));
     }
+}
+
+#[test]
+fn statuses_that_are_refused_cost_no_session_are_signs_of_life_and_are_told_seldom_however_many_there_are() {
+    let mut door = Door::synced(5);
+    let mut told = 0;
+    for second in 0..3_600 {
+        door.wait(Duration::from_secs(1));
+        for code in [FaultCode::BadSignature, FaultCode::BadValue] {
+            door.session.handle_refused_status(code, door.now);
+            let events = door.events();
+            let [Event::StatusRefused { code: found, is_told }] = events[..] else { panic!("{second}: {events:?}") };
+            assert_eq!(found, code);
+            told += u32::from(is_told);
+        }
+        let faults = door.written().into_iter().filter(|message| matches!(message, Message::Fault(_))).count();
+        assert!(faults <= 2);
+    }
+    assert!(door.session.is_open(), "an hour of nothing but garbage");
+    assert!((4..=20).contains(&told), "{told} told");
+    door.push_delta(6);
+}
+
+#[test]
+fn a_status_reaches_the_shell_once_and_one_that_is_stale_does_not() {
+    let mut door = Door::open();
+    let status = mk_status(1);
+    door.say(Message::Status(status.clone()));
+    assert_eq!(door.events(), [Event::Status(Box::new(status.clone()))]);
+    door.say(Message::Status(status));
+    assert_eq!(door.events(), [Event::StatusRefused { code: FaultCode::StaleStatus, is_told: true }]);
+    door.say(Message::Status(mk_status(2)));
+    assert!(matches!(door.events().as_slice(), [Event::Status(_)]));
+}
+
+#[test]
+fn an_agent_that_names_another_status_than_the_last_one_taken_is_asked_for_it_and_one_that_lies_not_without_end() {
+    let mut door = Door::synced(5);
+    let lively = |counter, digest| Message::Liveness(Liveness { counter, status: Some(digest) });
+    let asked = |door: &mut Door| {
+        let is_ask = |message: &Message| matches!(message, Message::Directive(asked) if asked.code == DirectiveCode::ReportStatus);
+        door.written().iter().filter(|message| is_ask(message)).count()
+    };
+    door.say(Message::Status(mk_status(1)));
+    door.say(lively(1, mk_status(1).report.digest()));
+    assert_eq!(asked(&mut door), 0);
+    let mut questions = 0;
+    for second in 0..100 {
+        door.wait(Duration::from_secs(1));
+        for nth in 0..10 {
+            door.say(lively(2, Digest::of(&[second, nth])));
+        }
+        questions += asked(&mut door);
+        door.events();
+    }
+    assert_eq!(questions, 10);
+    assert!(door.session.is_open());
+}
+
+fn mk_status(seq: u64) -> StatusReport {
+    let report = HostReport::of_health(&[(POLICY, mk_stamp(5))], UpdateSeq::ZERO, 0);
+    StatusReport { seq, report, signature: [0; 64] }
 }
 
 /// A session with a hand clock, and what came out of it.

@@ -48,13 +48,16 @@ struct WireFault {
 }
 
 pub(super) fn encode_liveness(liveness: Liveness, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+    if liveness.status.is_some() {
+        return Err(EncodeError::Unspeakable { kind: Kind::Liveness, field: "a status" });
+    }
     let wire = WireLiveness { counter: liveness.counter };
     put(out, Kind::Liveness, LIVENESS_FRAME_BYTES_MAX - LENGTH_BYTES, &wire)
 }
 
 pub(super) fn decode_liveness(payload: &[u8]) -> Result<Liveness, DecodeError> {
     let WireLiveness { counter } = take(Kind::Liveness, payload)?;
-    Ok(Liveness { counter })
+    Ok(Liveness { counter, status: None })
 }
 
 pub(super) fn encode_drain(drain: &Drain, out: &mut Vec<u8>) -> Result<(), EncodeError> {

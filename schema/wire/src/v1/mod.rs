@@ -9,7 +9,7 @@ pub(crate) mod codec;
 mod control;
 pub(crate) mod hello;
 mod outcome;
-mod scalar;
+pub(crate) mod scalar;
 mod update;
 
 use crate::error::{DecodeError, EncodeError};
@@ -35,6 +35,7 @@ pub fn encode(message: &Message, out: &mut Vec<u8>) -> Result<(), EncodeError> {
         Message::Refusal(refusal) => control::encode_refusal(refusal, out),
         Message::Fault(fault) => control::encode_fault(fault, out),
         Message::Drift(_) => Err(EncodeError::Unspeakable { kind: Kind::Drift, field: "anything" }),
+        Message::Status(_) => Err(EncodeError::Unspeakable { kind: Kind::Status, field: "anything" }),
         Message::Unknown(number) => {
             codec::put_frame(out, *number, &[]);
             Ok(())
@@ -72,6 +73,6 @@ pub(crate) fn decode_payload(frame: &Frame) -> Result<Message, DecodeError> {
         Kind::Refusal => Message::Refusal(control::decode_refusal(payload)?),
         Kind::Fault => Message::Fault(control::decode_fault(payload)?),
         // Of a later protocol: here nobody knows it.
-        Kind::Drift => Message::Unknown(frame.kind),
+        Kind::Drift | Kind::Status => Message::Unknown(frame.kind),
     })
 }

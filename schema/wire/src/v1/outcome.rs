@@ -34,11 +34,16 @@ struct WireCondition<'a> {
     observed_version: u64,
 }
 
-const fn type_number(kind: ConditionType) -> u8 {
+/// Nothing for those that an outcome does not say.
+const fn type_number(kind: ConditionType) -> Option<u8> {
     match kind {
-        ConditionType::SnapshotAccepted => 1,
-        ConditionType::Applied => 2,
-        ConditionType::Verified => 3,
+        ConditionType::SnapshotAccepted => Some(1),
+        ConditionType::Applied => Some(2),
+        ConditionType::Verified => Some(3),
+        ConditionType::Confirmed
+        | ConditionType::LedgerReadable
+        | ConditionType::ForwardingCovered
+        | ConditionType::NoDrift => None,
     }
 }
 
@@ -67,7 +72,7 @@ fn condition_in(wire: &WireCondition<'_>) -> Result<Option<Condition>, DecodeErr
         observed_version: Version::from_raw(observed_version),
     };
     // A type of a later build blocks nothing here: it is left out, not refused.
-    Ok(ConditionType::ALL.into_iter().find(|kind| type_number(*kind) == wire.kind).map(condition))
+    Ok(ConditionType::OF_ATTEMPT.into_iter().find(|kind| type_number(*kind) == Some(wire.kind)).map(condition))
 }
 
 pub(super) fn encode(report: &OutcomeReport, out: &mut Vec<u8>) -> Result<(), EncodeError> {
@@ -76,7 +81,8 @@ pub(super) fn encode(report: &OutcomeReport, out: &mut Vec<u8>) -> Result<(), En
     for condition in &report.conditions {
         fits(KIND, "message of a condition", condition.message.len(), TEXT_BYTES_MAX)?;
         conditions.push(WireCondition {
-            kind: type_number(condition.kind),
+            kind: type_number(condition.kind)
+                .ok_or(EncodeError::Unspeakable { kind: KIND, field: "a condition of no attempt" })?,
             holds: holds_number(condition.status),
             reason: condition.reason.number(),
             message: &condition.message,

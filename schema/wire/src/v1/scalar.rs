@@ -15,7 +15,7 @@ use crate::message::{Kind, SignatureBytes};
 
 /// A version and a digest.
 #[derive(Serialize, Deserialize)]
-pub(super) struct WireStamp {
+pub(crate) struct WireStamp {
     version: u64,
     digest: [u8; 32],
 }
@@ -27,7 +27,7 @@ impl From<Stamp> for WireStamp {
 }
 
 impl WireStamp {
-    pub(super) fn stamp(&self, kind: Kind) -> Result<Stamp, DecodeError> {
+    pub(crate) fn stamp(&self, kind: Kind) -> Result<Stamp, DecodeError> {
         let version = number(kind, "version", self.version)?;
         let version = Version::from_raw(version).ok_or(DecodeError::Value { kind, field: "version" })?;
         Ok(Stamp { version, digest: Digest::from_bytes(self.digest) })
@@ -35,20 +35,20 @@ impl WireStamp {
 }
 
 /// A number that is stored: any up to the largest.
-pub(super) fn number(kind: Kind, field: &'static str, raw: u64) -> Result<u64, DecodeError> {
+pub(crate) fn number(kind: Kind, field: &'static str, raw: u64) -> Result<u64, DecodeError> {
     if raw <= NUMBER_MAX { Ok(raw) } else { Err(DecodeError::Value { kind, field }) }
 }
 
-pub(super) fn update_seq(kind: Kind, raw: u64) -> Result<UpdateSeq, DecodeError> {
+pub(crate) fn update_seq(kind: Kind, raw: u64) -> Result<UpdateSeq, DecodeError> {
     number(kind, "number of an update", raw).map(UpdateSeq::from_raw)
 }
 
-pub(super) fn component(kind: Kind, number: u8) -> Result<Component, DecodeError> {
+pub(crate) fn component(kind: Kind, number: u8) -> Result<Component, DecodeError> {
     Component::from_number(number).ok_or(DecodeError::Value { kind, field: "component" })
 }
 
 /// Bytes with a length before them, moved as a whole and borrowed when read.
-pub(super) struct Blob<'a>(pub(super) &'a [u8]);
+pub(crate) struct Blob<'a>(pub(crate) &'a [u8]);
 
 impl Serialize for Blob<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -63,7 +63,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Blob<'a> {
 }
 
 /// The 64 bytes of a signature, without a length.
-pub(super) struct WireSignature(pub(super) SignatureBytes);
+pub(crate) struct WireSignature(pub(crate) SignatureBytes);
 
 impl Serialize for WireSignature {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

@@ -33,6 +33,7 @@ pub fn encode(message: &Message, out: &mut Vec<u8>) -> Result<(), EncodeError> {
         | Message::Directive(_)
         | Message::Fault(_)
         | Message::Drift(_)
+        | Message::Status(_)
         | Message::Unknown(_) => v1::encode(message, out)?,
     }
     relabel(out, start, Protocol::V2);
@@ -77,7 +78,8 @@ pub(crate) fn decode_payload(frame: &Frame) -> Result<Message, DecodeError> {
             | Kind::Drain
             | Kind::Directive
             | Kind::Fault
-            | Kind::Drift,
+            | Kind::Drift
+            | Kind::Status,
         )
         | None => v1::decode_payload(frame),
     }

@@ -1,10 +1,12 @@
 //! Protocol 3: what it says beside protocol 2, and that the rest is the same under another number.
 //!
 //! - Hello and Refusal are frames of protocol 1, always.
-//! - An agent says what it found in its kernel: messages that a gateway of an earlier protocol is never sent.
+//! - An agent says what it found in its kernel, and how its host is as a whole: messages that a gateway of an earlier protocol is never sent.
+//! - Liveness has the digest of what was said last of the host as a whole.
 //! - It may still grow until it is released; then it is frozen as the earlier ones are.
 
 mod drift;
+mod status;
 
 use holdfast_model::numbers::UpdateSeq;
 
@@ -24,12 +26,13 @@ pub fn encode(message: &Message, out: &mut Vec<u8>) -> Result<(), EncodeError> {
     match message {
         Message::Hello(_) | Message::Refusal(_) => return v1::encode(message, out),
         Message::Drift(report) => drift::encode(report, out)?,
+        Message::Status(report) => status::encode(report, out)?,
+        Message::Liveness(liveness) => status::encode_liveness(*liveness, out)?,
         Message::HelloAck(_)
         | Message::Update(_)
         | Message::Chunk(_)
         | Message::Outcome(_)
         | Message::Inventory(_)
-        | Message::Liveness(_)
         | Message::Drain(_)
         | Message::Directive(_)
         | Message::Fault(_)
@@ -61,6 +64,8 @@ pub fn decode(frame: &Frame) -> Result<Message, DecodeError> {
     }
     match Kind::from_number(frame.kind) {
         Some(Kind::Drift) => drift::decode(&frame.payload).map(Message::Drift),
+        Some(Kind::Status) => status::decode(&frame.payload).map(Message::Status),
+        Some(Kind::Liveness) => status::decode_liveness(&frame.payload).map(Message::Liveness),
         Some(
             Kind::Hello
             | Kind::HelloAck
@@ -68,7 +73,6 @@ pub fn decode(frame: &Frame) -> Result<Message, DecodeError> {
             | Kind::Chunk
             | Kind::Outcome
             | Kind::Inventory
-            | Kind::Liveness
             | Kind::Drain
             | Kind::Directive
             | Kind::Refusal

@@ -5,7 +5,7 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use holdfast_model::address::Interval;
-use holdfast_model::condition::{Condition, ConditionType, DETAIL_BYTES_MAX, Holds, Reason};
+use holdfast_model::condition::{Basis, Condition, ConditionType, DETAIL_BYTES_MAX, Holds, Reason};
 use holdfast_model::desired::{Component, Stamp};
 use holdfast_model::digest::Digest;
 use holdfast_model::drift::{DriftCounts, DriftKind};
@@ -16,6 +16,7 @@ use holdfast_model::policy::delta::Change;
 use holdfast_model::policy::{
     Action, Body, Chain, Direction, IcmpKind, Mode, Peers, PortRange, Rule, RuleKey, Set, SetKey, Statement, protocol,
 };
+use holdfast_model::report::HostReport;
 use holdfast_model::statement::{Authority, OutcomeKind};
 use holdfast_wire::code::{DirectiveCode, FaultCode, RefusalCode};
 use holdfast_wire::frame::{Deframer, Frame};
@@ -104,6 +105,12 @@ pub(crate) fn mk_samples(protocol: Protocol) -> Vec<(&'static str, Message)> {
             .push(("drift-repaired", Message::Drift(DriftReport { kind: DriftKind::Repaired, counts, ..mk_drift() })));
         let nobody = DriftReport { writer: None, counts: DriftCounts::default(), ..mk_drift() };
         samples.push(("drift-settled", Message::Drift(DriftReport { kind: DriftKind::Settled, ..nobody })));
+        let status = mk_status();
+        let lively = Liveness { counter: 1_001, status: Some(status.report.digest()) };
+        samples.push(("liveness-with-status", Message::Liveness(lively)));
+        samples.push(("status", Message::Status(status)));
+        let directive = Directive { code: DirectiveCode::ReportStatus, argument: vec![] };
+        samples.push(("directive-report-status", Message::Directive(directive)));
     }
     match protocol {
         Protocol::V1 => {}
@@ -130,6 +137,28 @@ pub(crate) fn mk_drift() -> DriftReport {
         writer: Some(Writer { pid: 4_321, name: "nft".to_owned() }),
         counts: DriftCounts { rules_foreign: 1, elements_missing: 2, ..DriftCounts::default() },
     }
+}
+
+/// A host on which all is well with two components, but for a policy on trial.
+pub(crate) fn mk_status() -> StatusReport {
+    let held = [(Component::Policy, mk_stamp(14)), (Component::Settings, mk_stamp(1))];
+    let mut report = HostReport::of_health(&held, UpdateSeq::from_raw(300), 1_790_000_000_000);
+    let policy = report.components.first_mut().expect("the policy is first");
+    let confirmed = policy.conditions.iter_mut().find(|one| one.condition.kind == ConditionType::Confirmed);
+    let confirmed = &mut confirmed.expect("every condition").condition;
+    (confirmed.status, confirmed.reason) = (Holds::Unknown, Reason::OnTrial);
+    confirmed.message = "no gateway gave an echo yet".to_owned();
+    policy.conditions.first_mut().expect("every condition").basis = Basis::Inferred;
+    StatusReport { seq: 7, report, signature: [8; 64] }
+}
+
+fn mk_largest_status(last: Stamp) -> StatusReport {
+    let held = Component::ALL.map(|component| (component, last));
+    let mut report = HostReport::of_health(&held, UpdateSeq::from_raw(NUMBER_MAX), NUMBER_MAX);
+    for one in report.components.iter_mut().flat_map(|one| &mut one.conditions) {
+        one.condition.message = "m".repeat(REPORT_TEXT_BYTES_MAX);
+    }
+    StatusReport { seq: NUMBER_MAX, report, signature: [0xff; 64] }
 }
 
 fn mk_first_samples(protocol: Protocol) -> Vec<(&'static str, Message)> {
@@ -189,7 +218,7 @@ fn mk_first_samples(protocol: Protocol) -> Vec<(&'static str, Message)> {
         ("outcome", Message::Outcome(outcome.clone())),
         ("outcome-nothing-applied", Message::Outcome(OutcomeReport { applied: None, conditions: vec![], ..outcome })),
         ("inventory", Message::Inventory(inventory)),
-        ("liveness", Message::Liveness(Liveness { counter: 1_000 })),
+        ("liveness", Message::Liveness(Liveness { counter: 1_000, status: None })),
         ("drain", Message::Drain(Drain { reconnect_after_ms: 9_000, gateways: vec!["gateway-b:7443".to_owned()] })),
         ("directive", Message::Directive(Directive { code: DirectiveCode::Reconnect, argument: vec![] })),
         ("refusal", Message::Refusal(mk_refusal("come back later".to_owned()))),
@@ -288,6 +317,7 @@ pub(crate) fn mk_largest(protocol: Protocol) -> Vec<(Message, usize)> {
     let refusal = Refusal { retry_after_ms: u32::MAX, code: RefusalCode::Unknown(u16::MAX), detail: text };
     let fault = Fault { code: FaultCode::Unknown(u16::MAX), message_kind: u16::MAX, update_seq: Some(seq) };
     let argument = vec![0xff; DIRECTIVE_BYTES_MAX];
+    let status = (protocol >= Protocol::V3).then_some(last.digest);
     let mut largest = vec![
         (Message::Hello(hello), HELLO_FRAME_BYTES_MAX),
         (Message::HelloAck(ack), HELLO_FRAME_BYTES_MAX),
@@ -295,7 +325,7 @@ pub(crate) fn mk_largest(protocol: Protocol) -> Vec<(Message, usize)> {
         (Message::Chunk(Chunk { update_seq: seq, offset, bytes: vec![0xff; CHUNK_BYTES_MAX] }), FRAME_BYTES_MAX),
         (Message::Outcome(outcome), STATUS_FRAME_BYTES_MAX),
         (Message::Inventory(inventory), STATUS_FRAME_BYTES_MAX),
-        (Message::Liveness(Liveness { counter: u64::MAX }), LIVENESS_FRAME_BYTES_MAX - LENGTH_BYTES),
+        (Message::Liveness(Liveness { counter: u64::MAX, status }), LIVENESS_FRAME_BYTES_MAX - LENGTH_BYTES),
         (Message::Drain(Drain { reconnect_after_ms: u32::MAX, gateways }), HELLO_FRAME_BYTES_MAX),
         (Message::Directive(Directive { code: DirectiveCode::Unknown(u16::MAX), argument }), HELLO_FRAME_BYTES_MAX),
         (Message::Refusal(refusal), HELLO_FRAME_BYTES_MAX),
@@ -303,6 +333,7 @@ pub(crate) fn mk_largest(protocol: Protocol) -> Vec<(Message, usize)> {
     ];
     if protocol >= Protocol::V3 {
         largest.push((Message::Drift(mk_largest_drift()), DRIFT_FRAME_BYTES_MAX));
+        largest.push((Message::Status(mk_largest_status(last)), REPORT_FRAME_BYTES_MAX));
     }
     largest
 }

@@ -19,8 +19,7 @@ use holdfast_identity::VerifyingKey;
 use holdfast_identity::tls::HostPeer;
 use holdfast_model::desired::Component;
 use holdfast_model::numbers::{AuthorityEpoch, SessionEpoch, UpdateSeq};
-use holdfast_model::statement::{Authority, outcome_bytes};
-use holdfast_runtime::fail_point;
+use holdfast_model::statement::Authority;
 use holdfast_session::gateway::{Admission, Answer, Event, FaultOrigin, Form, Session, Want};
 use holdfast_session::scheduler::{Asked, Ended, Lane, News, Start, Ticket, Turns};
 use holdfast_store::session::{self as store, Fact, Seen};
@@ -28,7 +27,7 @@ use holdfast_wire::code::{DirectiveCode, FaultCode, RefusalCode};
 use holdfast_wire::decode_as;
 use holdfast_wire::error::FrameError;
 use holdfast_wire::frame::Deframer;
-use holdfast_wire::message::{Delivery, Hello, Message, OutcomeReport};
+use holdfast_wire::message::{Delivery, Hello, Message};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
 use super::admission::Crowded;
@@ -40,7 +39,11 @@ use super::mailbox::Mailbox;
 use super::outgoing::Outgoing;
 use super::reader::Read;
 use super::store::Admitted;
-use super::words::{cause_word, drift_of, form_word, outcome_of, reason_of, statement_of};
+use super::words::{cause_word, drift_of, form_word, reason_of};
+
+mod status;
+
+use status::code_of;
 
 /// What an agent is told while another one with its identity has the session.
 const CONTESTED: &str = "another agent with this identity has the session: was its state folder copied?";
@@ -223,6 +226,11 @@ impl Shell {
             };
             match decode_as(self.machine.spoken(), &frame) {
                 Ok(message) => self.handle_message(message),
+                // What a host says of itself as a whole is no part of the stream's order: without it, the rest goes on.
+                Err(error) if self.is_status(&frame) => {
+                    tracing::debug!(host = %self.peer.host, %error, "a status cannot be read");
+                    self.refuse_status(code_of(&error));
+                }
                 Err(error) => {
                     tracing::debug!(host = %self.peer.host, %error, "a message cannot be read");
                     return self.refuse(RefusalCode::Malformed, error.rule(), &error);
@@ -246,18 +254,15 @@ impl Shell {
         {
             return self.machine.handle_forged_outcome(report.update_seq);
         }
-        if matches!(message, Message::Liveness(_) | Message::Outcome(_)) {
+        if let Message::Status(status) = &message
+            && !self.is_genuine_status(status)
+        {
+            return self.refuse_status(FaultCode::BadSignature);
+        }
+        if matches!(message, Message::Liveness(_) | Message::Outcome(_) | Message::Status(_)) {
             self.record_heard();
         }
         self.machine.handle_message(message, self.context.now());
-    }
-
-    fn is_genuine(&self, report: &OutcomeReport) -> bool {
-        // Before the session is open the machine refuses any outcome by itself.
-        let Some(opened) = &self.opened else { return true };
-        let outcome = statement_of(self.peer.host, opened.session_epoch, report);
-        let signature = holdfast_identity::Signature(report.signature);
-        opened.outcome_key.verify(&outcome_bytes(opened.authority, &outcome, &report.conditions), &signature).is_ok()
     }
 
     /// Takes what the machine tells; false if there was nothing.
@@ -289,6 +294,8 @@ impl Shell {
                 let said = drift_of(*report);
                 self.record(Seen::Drift(Box::new(said)));
             }
+            Event::Status(status) => self.record_status(*status),
+            Event::StatusRefused { code, is_told } => self.handle_status_refused(code, is_told),
             Event::Fault { code, update_seq, origin, .. } => self.handle_fault(code, update_seq, origin),
             Event::Undeliverable { component, stamp, bytes } => {
                 gauges::record_too_large(component);
@@ -319,9 +326,11 @@ impl Shell {
             FaultCode::BadSignature => FaultWord::BadSignature,
             FaultCode::OutcomeMismatch => FaultWord::OutcomeMismatch,
             FaultCode::OutcomeContradiction => FaultWord::OutcomeContradiction,
-            FaultCode::BadValue | FaultCode::UnknownDirective | FaultCode::TooOften | FaultCode::Unknown(_) => {
-                FaultWord::Malformed
-            }
+            FaultCode::BadValue
+            | FaultCode::UnknownDirective
+            | FaultCode::TooOften
+            | FaultCode::StaleStatus
+            | FaultCode::Unknown(_) => FaultWord::Malformed,
         };
         tracing::warn!(host = %self.peer.host, %code, "the agent broke the protocol");
         self.record_fault(fault, update_seq);
@@ -345,15 +354,6 @@ impl Shell {
         self.record(Seen::Fault { fault, component: None, update_seq });
     }
 
-    fn record_outcome(&mut self, report: OutcomeReport) {
-        if let Some(opened) = &self.opened {
-            tracing::debug!(host = %self.peer.host, component = %report.component, version = %report.wanted.version, "outcome taken");
-            fail_point("an outcome", "before it is recorded");
-            let outcome = outcome_of(self.peer.host, opened.session_epoch, report);
-            self.record(Seen::Outcome(Box::new(outcome)));
-        }
-    }
-
     fn ask_open(&mut self, hello: Hello) {
         self.addresses = Some(hello.inventory.addresses);
         let opening = store::Opening {
@@ -362,6 +362,7 @@ impl Shell {
             agent_version: AgentVersion::new(&hello.agent_version),
             instance: store::Instance { boot_id: hello.boot_id, address: self.from },
             applied: hello.applied,
+            protocol: self.reported_protocol(),
         };
         let place = match self.context.admission.enter() {
             Ok(place) => place,

@@ -202,6 +202,7 @@ async fn session_of(at: &Context, peer: &HostPeer, from: IpAddr, request: &SyncR
         agent_version: AgentVersion::new(&request.agent_version),
         instance: Instance { boot_id: request.boot_id.unwrap_or(Uuid::nil()), address: from },
         applied: request.seen.iter().filter(|seen| seen.applied).map(|seen| (seen.component, seen.stamp)).collect(),
+        protocol: None,
     };
     at.openings.begin(peer.host, std::time::Instant::now()).map_err(Refusal::OpenedJustNow)?;
     let place = at.admission.enter().map_err(|crowded| {

@@ -67,6 +67,7 @@ mod lives;
 mod polls;
 mod polls_bounds;
 mod postgres;
+mod status;
 mod values;
 
 const DEADLINE: Duration = Duration::from_secs(20);

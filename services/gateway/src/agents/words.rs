@@ -106,5 +106,6 @@ pub(super) const fn seen_word(seen: &store::Seen) -> &'static str {
         store::Seen::Heard { .. } => "heard",
         store::Seen::Outcome(_) => "outcome",
         store::Seen::SnapshotSent { .. } => "snapshot_sent",
+        store::Seen::Status(_) => "status",
     }
 }

@@ -13,10 +13,10 @@ use holdfast_identity::{Signature, VerifyingKey};
 use holdfast_model::desired::Component;
 use holdfast_model::ids::HostId;
 use holdfast_model::numbers::Revision;
-use holdfast_model::statement::{Authority, outcome_bytes};
+use holdfast_model::statement::{Authority, outcome_bytes, status_bytes};
 use holdfast_model::status::{Counts, Missing, State, Verdict};
 use holdfast_store::Store;
-use holdfast_store::status::{ComponentStatus, FleetStatus, HeldAt, HostStatus, ObservedOutcome};
+use holdfast_store::status::{ComponentStatus, FleetStatus, HeldAt, HostStatus, Signed};
 use time::OffsetDateTime;
 use tokio::time::Instant;
 
@@ -32,14 +32,16 @@ pub(crate) struct JudgedHost {
     /// One for each component, in their order.
     pub(crate) components: Vec<JudgedComponent>,
     pub(crate) state: State,
+    /// Whether the signature on what it last said of itself as a whole is its own.
+    pub(crate) report_valid: bool,
     /// The same of the revision that it is held at, if a rollout holds it.
     pub(crate) own_state: State,
 }
 
 impl JudgedHost {
-    fn new(status: HostStatus, components: Vec<JudgedComponent>, own: &Counts) -> Self {
+    fn new(status: HostStatus, components: Vec<JudgedComponent>, own: &Counts, report_valid: bool) -> Self {
         let counts: Counts = components.iter().map(|component| component.state).collect();
-        Self { status, components, state: counts.roll_up(), own_state: own.roll_up() }
+        Self { status, components, state: counts.roll_up(), own_state: own.roll_up(), report_valid }
     }
 
     /// Its state with a revision: what it is held at is no news of a later one, and all there is of an earlier.
@@ -146,8 +148,8 @@ impl Covered {
     }
 }
 
-/// The newest genuine statement of each (host, component): at most one each, so it is as large as the fleet.
-type Proven = Arc<Mutex<HashMap<(HostId, Component), Covered>>>;
+/// The newest genuine statement of each (host, component), and of each host as a whole: at most one each, so it is as large as the fleet.
+type Proven = Arc<Mutex<HashMap<(HostId, Option<Component>), Covered>>>;
 
 /// Reads the fleet.
 #[derive(Debug)]
@@ -190,10 +192,17 @@ impl Fleet {
 
 fn judge(fleet: FleetStatus, authority: Authority, proven: &Proven) -> JudgedFleet {
     let FleetStatus { revision, rendered_revision, hosts } = fleet;
-    let trusts = |key: &VerifyingKeyBytes, said: &ObservedOutcome| {
-        let statement = outcome_bytes(authority, &said.outcome, &said.conditions);
-        let covered = Covered { statement, key: *key, signature: said.signature };
-        let place = (said.outcome.host, said.outcome.component);
+    let trusts = |key: &VerifyingKeyBytes, signed: Signed<'_>| {
+        let (place, statement, signature) = match signed {
+            Signed::Outcome(said) => {
+                let statement = outcome_bytes(authority, &said.outcome, &said.conditions);
+                ((said.outcome.host, Some(said.outcome.component)), statement, said.signature)
+            }
+            Signed::Report(said) => {
+                ((said.place.host, None), status_bytes(authority, said.place, &said.report), said.signature)
+            }
+        };
+        let covered = Covered { statement, key: *key, signature };
         let known = |held: &HashMap<_, Covered>| held.get(&place) == Some(&covered);
         if known(&proven.lock().unwrap_or_else(std::sync::PoisonError::into_inner)) {
             return true;
@@ -212,7 +221,7 @@ fn judge(fleet: FleetStatus, authority: Authority, proven: &Proven) -> JudgedFle
             JudgedComponent {
                 state,
                 missing,
-                signature_valid: said.is_some_and(|said| trusts(&status.outcome_key, said)),
+                signature_valid: said.is_some_and(|said| trusts(&status.outcome_key, Signed::Outcome(said))),
             }
         };
         let components: Vec<JudgedComponent> = status.components.iter().map(judged).collect();
@@ -222,7 +231,8 @@ fn judge(fleet: FleetStatus, authority: Authority, proven: &Proven) -> JudgedFle
         } else {
             components.iter().map(|component| component.state).collect()
         };
-        JudgedHost::new(status, components, &own)
+        let report_valid = status.report.as_ref().is_some_and(|said| trusts(&status.outcome_key, Signed::Report(said)));
+        JudgedHost::new(status, components, &own, report_valid)
     };
     JudgedFleet { revision, rendered_revision, hosts: hosts.into_iter().map(one).collect() }
 }

@@ -9,17 +9,14 @@ use holdfast_api::authority::{HeldBackView, WaitsFor};
 use holdfast_api::object::Page;
 use holdfast_api::policy::{DiffView, HostPolicyView};
 use holdfast_api::problem::{Problem, ProblemType};
-use holdfast_api::status::{
-    ComponentView, ConditionView, HostView, MissingView, OutcomeView, PortView, SessionView, StampView, Sync,
-};
+use holdfast_api::status::{ComponentView, HostView, MissingView, OutcomeView, PortView, SessionView, StampView, Sync};
 use holdfast_model::artifact::{assemble, encode};
 use holdfast_model::desired::{Component, Stamp};
 use holdfast_model::digest::Digest;
 use holdfast_model::ids::HostId;
 use holdfast_model::intent::{DeclaredPort, EnrolledHost};
-use holdfast_model::numbers::Version;
 use holdfast_model::policy::protocol;
-use holdfast_model::status::State as HostState;
+use holdfast_model::status::{Bootstrap, State as HostState};
 use holdfast_render::{Index, render_host};
 use holdfast_store::status::{ComponentStatus, HeldBack, HostStatus, SessionStatus};
 use holdfast_wire::limits::BODY_BYTES_MAX;
@@ -37,6 +34,7 @@ use super::fleet::{JudgedComponent, JudgedHost, held_view};
 use super::intent::Snapshot;
 use super::names::{Names, host_name, hosts, suggestion};
 use super::refuse::Refusal;
+use super::report::{conditions_of, initialized, initialized_view, report_view};
 use super::request::Params;
 
 /// A time as answers have it.
@@ -71,7 +69,7 @@ fn sync_of(host: &JudgedHost) -> Sync {
     }
 }
 
-fn component_view(status: &ComponentStatus, judged: JudgedComponent) -> ComponentView {
+fn component_view(host: &JudgedHost, status: &ComponentStatus, judged: JudgedComponent) -> ComponentView {
     let said = status.outcome.as_ref();
     let genuine = said.filter(|_| judged.signature_valid);
     ComponentView {
@@ -89,7 +87,7 @@ fn component_view(status: &ComponentStatus, judged: JudgedComponent) -> Componen
             at: rfc3339(said.at),
             signature_valid: judged.signature_valid,
         }),
-        conditions: genuine.map(|said| said.conditions.iter().map(condition_view).collect()).unwrap_or_default(),
+        conditions: conditions_of(host, status, judged),
         last_snapshot_sent_at: status.last_snapshot_sent_at.map(rfc3339),
         last_acked_at: status.last_acked_at.map(rfc3339),
         last_apply_failed_at: status.last_apply_failed_at.map(rfc3339),
@@ -104,22 +102,6 @@ fn held_back_view(held_back: HeldBack) -> HeldBackView {
         HeldBack::Unheard => (WaitsFor::Session, None),
     };
     HeldBackView { waits_for, held: held.map(stamp_view) }
-}
-
-fn condition_view(condition: &holdfast_model::condition::Condition) -> ConditionView {
-    use holdfast_model::condition::Holds;
-    let status = match condition.status {
-        Holds::True => "True",
-        Holds::False => "False",
-        Holds::Unknown => "Unknown",
-    };
-    ConditionView {
-        kind: condition.kind.word().to_owned(),
-        status: status.to_owned(),
-        reason: condition.reason.word().to_owned(),
-        message: condition.message.clone(),
-        observed_version: condition.observed_version.map(Version::raw),
-    }
 }
 
 fn session_view(session: &SessionStatus) -> SessionView {
@@ -143,7 +125,7 @@ fn newest(status: &HostStatus, of: impl Fn(&ComponentStatus) -> Option<OffsetDat
     status.components.iter().filter_map(of).max()
 }
 
-fn host_view(host: &JudgedHost, snapshot: &Snapshot) -> HostView {
+fn host_view(host: &JudgedHost, snapshot: &Snapshot, is_too_large: bool) -> HostView {
     let status = &host.status;
     let spec = snapshot.host_spec(&status.namespace, &status.name);
     let mut labels = status.labels.clone();
@@ -167,9 +149,11 @@ fn host_view(host: &JudgedHost, snapshot: &Snapshot) -> HostView {
         last_acked_at: newest(status, |component| component.last_acked_at).map(rfc3339),
         last_apply_failed_at: newest(status, |component| component.last_apply_failed_at).map(rfc3339),
         session: status.session.as_ref().map(session_view),
-        components: host.judged().map(|(status, judged)| component_view(status, *judged)).collect(),
+        components: host.judged().map(|(status, judged)| component_view(host, status, *judged)).collect(),
         drift: drift_view(&status.drifts, OffsetDateTime::now_utc()),
         held: status.held.as_ref().map(held_view),
+        report: report_view(host, OffsetDateTime::now_utc()),
+        initialized: Some(initialized_view(host, is_too_large)),
     }
 }
 
@@ -273,7 +257,7 @@ pub(crate) async fn list(
         Some((last, _)) if page.len() < rest.len() => Some(cursor::encode(&list, last)?),
         Some(_) | None => None,
     };
-    let items = page.iter().map(|(_, host)| host_view(host, &snapshot)).collect();
+    let items = page.iter().map(|(_, host)| host_view(host, &snapshot, false)).collect();
     Ok(Json(Page { items, next_cursor, revision: fleet.revision.raw() }))
 }
 
@@ -282,7 +266,21 @@ async fn judged(door: &Shared, caller: &Caller, text: &str) -> Result<(JudgedHos
     let id = find_one(&snapshot, caller, text)?.id;
     let mut fleet = door.fleet.read(Some(vec![id])).await?;
     let host = fleet.hosts.pop().ok_or_else(|| Refusal::not_found(format!("host {id}")))?;
-    let view = host_view(&host, &snapshot);
+    // Nothing came of it: perhaps since it does not travel. What is rendered for one host is soon laid out.
+    let is_too_large = match initialized(&host, false).bootstrap {
+        Bootstrap::Pending | Bootstrap::TimedOut => {
+            let base = std::sync::Arc::clone(&snapshot);
+            let bytes = door.compute(move || {
+                let body = render_host(&Index::new(&base.intent), id).unwrap_or_default();
+                encode(&body).len()
+            });
+            bytes.await? > BODY_BYTES_MAX
+        }
+        Bootstrap::Complete | Bootstrap::Missing | Bootstrap::Failed | Bootstrap::Oversized | Bootstrap::Mismatched => {
+            false
+        }
+    };
+    let view = host_view(&host, &snapshot, is_too_large);
     Ok((host, view))
 }
 

@@ -31,6 +31,7 @@ mod plan;
 mod plane;
 mod rebuild;
 mod refuse;
+mod report;
 mod request;
 mod restore;
 mod revisions;

@@ -13,7 +13,7 @@ use holdfast_model::numbers::Revision;
 use holdfast_model::operation::{HostOutcome, OutcomeCounts, Rendered, TargetFacts, outcome_of};
 use holdfast_model::status::{FRESH_MS, State, Verdict};
 use holdfast_store::operation::{Operation, Seen, Target};
-use holdfast_store::status::ComponentStatus;
+use holdfast_store::status::{ComponentStatus, Signed};
 use time::OffsetDateTime;
 
 use super::door::Shared;
@@ -219,7 +219,11 @@ impl<'a> Evidence<'a> {
         }
         // The same derivation, as if what it has were the newest.
         let as_if = ComponentStatus { latest: Some(applied), ..self.status.clone() };
-        self.host.status.verdict_of(&as_if, &|_, _| self.signature_valid).is_in_force().then_some(applied)
+        let trusts = |_: &_, signed: Signed<'_>| match signed {
+            Signed::Outcome(_) => self.signature_valid,
+            Signed::Report(_) => self.host.report_valid,
+        };
+        self.host.status.verdict_of(&as_if, &trusts).is_in_force().then_some(applied)
     }
 
     /// The same, where it is what is waited for, or of a revision that is known.

@@ -194,6 +194,7 @@ async fn forget(tx: &mut PgConnection, host: HostId) -> Result<(), Error> {
         "DELETE FROM claims WHERE host_id = $1",
         "DELETE FROM instances WHERE host_id = $1",
         "DELETE FROM drifts WHERE host_id = $1",
+        "DELETE FROM statuses WHERE host_id = $1",
     ] {
         sqlx::query(statement).bind(host.uuid()).execute(&mut *tx).await?;
     }

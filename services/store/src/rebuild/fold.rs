@@ -6,7 +6,7 @@ use holdfast_events::{
     ApiTokenCreated, AuthorityCreated, AuthorityEpochRaised, CertificateIssued, Content, DesiredState,
     EnrolTokenCreated, Event, HostAddressesChanged, HostDecommissioned, HostEnrolled, LeaseAcquired, ObjectPut,
     OperationAccepted, OperationState, OutcomeRecorded, Record, RenderCommitted, RenderDesired, RenderSignedAgain,
-    SessionOpened, SnapshotSent,
+    SessionOpened, SnapshotSent, StatusRecorded,
 };
 use holdfast_model::desired::{Component, Stamp};
 use holdfast_model::drift::DriftKind;
@@ -110,6 +110,7 @@ impl Fold {
             }
             Event::SessionOpened(e) => self.amend("sessions", e.host, session(e, time)),
             Event::SnapshotSent(e) => self.amend("observed", observed_key(e.host, e.component), snapshot(e, time)),
+            Event::StatusRecorded(e) => self.put("statuses", e.host, status(e, time)?),
             // These are facts about what did not become state.
             Event::AuthorityRollbackConfirmed(_)
             | Event::CertificateRequested(_)
@@ -278,6 +279,7 @@ impl Fold {
         self.rows.finish("host_facts", facts);
         self.rows.finish("hosts", e.host);
         self.rows.remove("sessions", e.host);
+        self.rows.remove("statuses", e.host);
         for component in Component::ALL {
             self.rows.remove("observed", observed_key(e.host, component));
         }
@@ -434,9 +436,10 @@ fn operation(e: &OperationAccepted, record: &Record, time: Value) -> Row {
     ])
 }
 
-fn session(e: &SessionOpened, time: Value) -> [(&'static str, Value); 7] {
+fn session(e: &SessionOpened, time: Value) -> [(&'static str, Value); 8] {
     [
         ("session_epoch", json!(e.session_epoch)),
+        ("protocol", json!(e.protocol)),
         ("gateway_id", words(e.gateway.uuid())),
         ("agent_version", words(&e.agent_version)),
         ("boot_id", words(e.boot_id)),
@@ -444,6 +447,19 @@ fn session(e: &SessionOpened, time: Value) -> [(&'static str, Value); 7] {
         ("closed_at", Value::Null),
         ("close_reason", Value::Null),
     ]
+}
+
+fn status(e: &StatusRecorded, time: Value) -> Result<Row, Error> {
+    Ok(row([
+        ("host_id", words(e.host.uuid())),
+        ("session_epoch", json!(e.session_epoch)),
+        ("seq", json!(e.seq)),
+        ("answered", json!(e.answered)),
+        ("digest", bytes(e.digest)),
+        ("components", to_json("components", &e.components)?),
+        ("signature", bytes(e.signature)),
+        ("told_at", time),
+    ]))
 }
 
 fn snapshot(e: &SnapshotSent, time: Value) -> [(&'static str, Value); 5] {

@@ -57,6 +57,8 @@ tables! {
     "rollout_hosts" ("rollout_id", "host_id") outside [];
     "rollouts" ("rollout_id") outside [];
     "sessions" ("host_id") outside [];
+    // Said again every few minutes and in every session; an event is what is otherwise than before, by its name.
+    "statuses" ("host_id") outside ["session_epoch", "seq", "answered", "components", "signature", "told_at"];
 }
 
 /// Tables that are no projections, and why.

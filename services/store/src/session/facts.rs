@@ -1,7 +1,7 @@
 //! Facts of many sessions in one transaction.
 //!
 //! - Recording the same facts again changes nothing, but for faults, which are then told of twice: they are of no state.
-//! - Within a batch: what was sent, how it ended, faults, drift, addresses, presence, ends.
+//! - Within a batch: what was sent, how it ended, faults, drift, how hosts are as a whole, addresses, presence, ends.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -17,6 +17,7 @@ use uuid::Uuid;
 use super::drift::{DriftReport, DriftSaid, record_drifts};
 use super::outcome::{OutcomeReport, SnapshotReport, fault_of, record, record_sent};
 use super::presence::record_heard;
+use super::status::{StatusFact, StatusSaid, record_statuses};
 use super::{Closing, Lock, lock_sessions, open};
 use crate::error::Error;
 use crate::outbox::Outbox;
@@ -59,6 +60,8 @@ pub enum Seen {
     },
     /// An outcome, its signature verified.
     Outcome(Box<OutcomeReport>),
+    /// The host says how it is as a whole, its signature verified.
+    Status(Box<StatusSaid>),
     /// A whole state was written.
     SnapshotSent {
         /// Which part.
@@ -103,6 +106,7 @@ struct Sorted {
     outcomes: Vec<OutcomeReport>,
     faults: Vec<ProtocolFault>,
     drifts: Vec<DriftReport>,
+    statuses: Vec<StatusFact>,
     addresses: Vec<(HostId, Vec<IpAddr>)>,
     heard: Vec<(HostId, SessionEpoch, u64)>,
     ends: Vec<Closing>,
@@ -121,6 +125,7 @@ impl Sorted {
             }
             Seen::Heard { age_ms } => self.heard.push((host, session_epoch, *age_ms)),
             Seen::Outcome(report) => self.outcomes.push((**report).clone()),
+            Seen::Status(said) => self.statuses.push(StatusFact { host, session_epoch, said: (**said).clone() }),
             Seen::SnapshotSent { component, stamp, update_seq } => {
                 let (component, stamp, update_seq) = (*component, *stamp, *update_seq);
                 self.sent.push(SnapshotReport { host, session_epoch, component, stamp, update_seq });
@@ -141,10 +146,11 @@ async fn record_all(tx: &mut PgConnection, gateway: GatewayId, facts: &[Fact]) -
         match &fact.seen {
             // These are judged, and their faults told, where they are recorded.
             Seen::Outcome(_) | Seen::Fault { .. } | Seen::Closed(_) => sorted.put(fact),
-            Seen::Addresses(_) | Seen::Drift(_) | Seen::Heard { .. } | Seen::SnapshotSent { .. } if counts => {
-                sorted.put(fact);
+            Seen::Addresses(_) | Seen::Drift(_) | Seen::Heard { .. } | Seen::Status(_) | Seen::SnapshotSent { .. } => {
+                if counts {
+                    sorted.put(fact);
+                }
             }
-            Seen::Addresses(_) | Seen::Drift(_) | Seen::Heard { .. } | Seen::SnapshotSent { .. } => {}
         }
         if !counts && !matches!(fact.seen, Seen::Closed(_)) {
             stale.insert((fact.host, fact.session_epoch));
@@ -167,6 +173,9 @@ async fn record_all(tx: &mut PgConnection, gateway: GatewayId, facts: &[Fact]) -
     }
     if !sorted.drifts.is_empty() {
         record_drifts(tx, gateway, &sorted.drifts).await?;
+    }
+    if !sorted.statuses.is_empty() {
+        record_statuses(tx, gateway, &sorted.statuses).await?;
     }
     if !sorted.addresses.is_empty() {
         recorded.requests = write_reports(tx, gateway, &sorted.addresses).await?.len();

@@ -11,6 +11,7 @@ mod instance;
 mod open;
 mod outcome;
 mod presence;
+mod status;
 
 use std::collections::BTreeMap;
 
@@ -25,6 +26,7 @@ pub use instance::{HOLD, Instance, TURN_WINDOW};
 pub use open::{Closing, Opened, Opening};
 pub use outcome::{OutcomeReport, Recorded, SnapshotReport};
 use sqlx::postgres::PgConnection;
+pub use status::StatusSaid;
 use uuid::Uuid;
 
 use crate::error::Error;

@@ -33,6 +33,8 @@ pub struct Opening {
     pub instance: Instance,
     /// What the agent says that it holds: told to people and weighed in a new life of the authority, no base of anything.
     pub applied: Vec<(Component, Stamp)>,
+    /// The protocol of the session; none where it is of polls.
+    pub protocol: Option<u16>,
 }
 
 /// What came of an [`Opening`], in the order in which they were asked for.
@@ -171,6 +173,7 @@ async fn open(tx: &mut PgConnection, gateway: GatewayId, openings: &[Opening]) -
             agent_version,
             boot_id: opening.instance.boot_id,
             applied: claimed(opening),
+            protocol: opening.protocol,
         })?;
         if let Verdict::Note { other, turns, contested, is_news } = verdict {
             takings.insert(host, Taking { holder: opening.instance, other, turns, contested });
@@ -221,10 +224,13 @@ async fn write_opened(
     last: &BTreeMap<HostId, (SessionEpoch, &Opening)>,
 ) -> Result<(), Error> {
     let epochs = last.values().map(|(epoch, _)| big(epoch.raw())).collect::<Result<Vec<_>, _>>()?;
+    let protocol = |raw: u16| i16::try_from(raw).map_err(|_| Error::value("sessions.protocol", raw));
+    let protocols = last.values().map(|(_, opening)| opening.protocol.map(protocol).transpose());
+    let protocols = protocols.collect::<Result<Vec<_>, _>>()?;
     sqlx::query(
         "WITH given AS ( \
-             SELECT * FROM UNNEST($1::uuid[], $2::bigint[], $3::text[], $4::uuid[]) \
-             AS r (host_id, session_epoch, agent_version, boot_id) \
+             SELECT * FROM UNNEST($1::uuid[], $2::bigint[], $3::text[], $4::uuid[], $6::smallint[]) \
+             AS r (host_id, session_epoch, agent_version, boot_id, protocol) \
          ), heard AS ( \
              INSERT INTO presence (host_id, session_epoch, heard_at) \
              SELECT host_id, session_epoch, clock_timestamp() FROM given \
@@ -232,7 +238,7 @@ async fn write_opened(
              SET session_epoch = excluded.session_epoch, heard_at = excluded.heard_at \
          ) \
          UPDATE sessions s SET session_epoch = g.session_epoch, gateway_id = $5, agent_version = g.agent_version, \
-             boot_id = g.boot_id, opened_at = transaction_timestamp(), closed_at = NULL, close_reason = NULL \
+             boot_id = g.boot_id, protocol = g.protocol, opened_at = transaction_timestamp(), closed_at = NULL, close_reason = NULL \
          FROM given g WHERE s.host_id = g.host_id",
     )
     .bind(last.keys().map(|host| host.uuid()).collect::<Vec<_>>())
@@ -240,6 +246,7 @@ async fn write_opened(
     .bind(last.values().map(|(_, opening)| opening.agent_version.as_str()).collect::<Vec<_>>())
     .bind(last.values().map(|(_, opening)| opening.instance.boot_id).collect::<Vec<_>>())
     .bind(gateway.uuid())
+    .bind(protocols)
     .execute(tx)
     .await?;
     Ok(())

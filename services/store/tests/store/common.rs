@@ -15,6 +15,7 @@ use holdfast_model::ids::{ApiTokenId, EnrolTokenId, GatewayId, HostId, RolloutId
 use holdfast_model::intent::{NamespaceSpec, Object, Spec};
 use holdfast_model::name::Name;
 use holdfast_model::numbers::{AuthorityEpoch, LeaseTerm, Revision, SessionEpoch, UpdateSeq, Version};
+use holdfast_model::report::HostReport;
 use holdfast_model::rollout::stage::{Stage, StageSpec};
 use holdfast_model::statement::{Outcome, OutcomeKind};
 use holdfast_store::Store;
@@ -23,7 +24,7 @@ use holdfast_store::lease::{Claim, RENDERER_LEASE};
 use holdfast_store::render::{RenderCommit, SignedState};
 use holdfast_store::request::{Decided, Decision, Enrolment, IssuedCertificate};
 use holdfast_store::rollout::{Rollout, RolloutStart};
-use holdfast_store::session::{DriftSaid, Instance, Opened, Opening, OutcomeReport};
+use holdfast_store::session::{DriftSaid, Instance, Opened, Opening, OutcomeReport, StatusSaid};
 use holdfast_store::testing::TestPostgres;
 use holdfast_store::token::TokenHash;
 use time::OffsetDateTime;
@@ -223,6 +224,7 @@ pub(crate) fn mk_opening(host: HostId) -> Opening {
         agent_version: AgentVersion::new("0.1.0"),
         instance: Instance { boot_id: Uuid::from_u128(4), address: [10, 0, 0, 1].into() },
         applied: Vec::new(),
+        protocol: Some(2),
     }
 }
 
@@ -262,9 +264,16 @@ pub(crate) fn mk_report(host: HostId, epoch: SessionEpoch, seq: u64, version: u6
         },
         reason: Reason::Done,
         detail: Detail::new("as wanted"),
-        conditions: ConditionType::ALL.map(condition).to_vec(),
+        conditions: ConditionType::OF_ATTEMPT.map(condition).to_vec(),
         signature: SignatureBytes::from_bytes([u8::try_from(seq).expect("small"); 64]),
     }
+}
+
+/// A host on which all is well with one version of its policy, after it answered so many updates.
+pub(crate) fn mk_status(seq: u64, answered: u64, version: u64) -> StatusSaid {
+    let held = [(Component::Policy, mk_stamp(version))];
+    let report = HostReport::of_health(&held, UpdateSeq::from_raw(answered), 1_790_000_000_000 + seq);
+    StatusSaid { seq, report, signature: SignatureBytes::from_bytes([u8::try_from(seq).expect("small"); 64]) }
 }
 
 pub(crate) fn mk_drift(kind: DriftKind, total: u64) -> DriftSaid {

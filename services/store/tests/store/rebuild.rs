@@ -24,7 +24,7 @@ use uuid::Uuid;
 
 use crate::common::{
     Fleet, OPERATOR, mk_addresses, mk_certificate, mk_change, mk_drift, mk_enrolment, mk_name, mk_namespace,
-    mk_opening, mk_report, mk_stamp,
+    mk_opening, mk_report, mk_stamp, mk_status,
 };
 
 /// A fleet in which every kind of event has happened, and every column of every table has a value in some row.
@@ -139,6 +139,10 @@ async fn live_session(fleet: &Fleet, host: holdfast_model::ids::HostId) {
     let said = DriftKind::ALL.map(|kind| mk_drift(kind, 1)).into_iter().chain([mk_drift(DriftKind::Found, 3)]);
     let drift = said.map(|said| Fact { host, session_epoch: epoch, seen: Seen::Drift(Box::new(said)) });
     fleet.agents.record_facts(fleet.gateway, drift.collect()).await.expect("records");
+    // The first is said again, and then something else.
+    let statuses = [mk_status(1, 0, 1), mk_status(2, 2, 1), mk_status(3, 3, 2)];
+    let statuses = statuses.map(|said| Fact { host, session_epoch: epoch, seen: Seen::Status(Box::new(said)) });
+    fleet.agents.record_facts(fleet.gateway, statuses.into()).await.expect("records");
     let closing = Closing { host, session_epoch: epoch, reason: CloseReason::Lost };
     fleet.agents.close_sessions(fleet.gateway, vec![closing]).await.expect("closes");
 }

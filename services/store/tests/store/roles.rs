@@ -54,6 +54,7 @@ async fn a_door_states_its_own_facts_only_and_never_their_time_or_number() {
         ("session.contested", "holdfast_gateway_agents"),
         ("drift.found", "holdfast_gateway_agents"),
         ("drift.settled", "holdfast_gateway_agents"),
+        ("status.recorded", "holdfast_gateway_agents"),
         ("intent.object.put", "holdfast_gateway_operators"),
         ("token.api.created", "holdfast_gateway_operators"),
     ];

@@ -1,20 +1,22 @@
 //! Sessions, outcomes and what they prove.
 
 use holdfast_events::{CloseReason, Fault, VerifyingKeyBytes};
+use holdfast_model::condition::{Basis, ConditionType, Holds};
 use holdfast_model::desired::Component;
 use holdfast_model::drift::DriftKind;
 use holdfast_model::ids::{GatewayId, HostId};
 use holdfast_model::name::Name;
 use holdfast_model::numbers::{SessionEpoch, UpdateSeq};
 use holdfast_model::statement::OutcomeKind;
-use holdfast_model::status::State;
+use holdfast_model::status::{Missing, State, Verdict};
 use holdfast_store::session::{
     Closing, DriftSaid, Fact, FactsRecorded, HostNewest, Opened, Opening, Recorded, Seen, SnapshotReport,
 };
+use holdfast_store::status::Signed;
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
-use crate::common::{Fleet, mk_addresses, mk_drift, mk_opening, mk_report, mk_serial, mk_stamp};
+use crate::common::{Fleet, mk_addresses, mk_drift, mk_opening, mk_report, mk_serial, mk_stamp, mk_status};
 
 async fn mk_fleet() -> (Fleet, HostId) {
     let fleet = Fleet::start().await;
@@ -79,7 +81,7 @@ async fn an_outcome_counts_in_its_own_session_once_and_in_order() {
 #[tokio::test]
 async fn the_state_of_a_host_follows_its_evidence() {
     let (fleet, host) = mk_fleet().await;
-    let trusts = |_: &_, _: &_| true;
+    let trusts = |_: &_, _: Signed<'_>| true;
     let state = async || {
         let status = fleet.operators.fleet_status(Some(vec![host])).await.expect("loads");
         let host = &status.hosts[0];
@@ -287,6 +289,89 @@ async fn facts_of_one_batch_are_one_transaction_and_the_same_again_is_nothing() 
     let newest = fleet.agents.newest_of(vec![host, HostId::new(Uuid::from_u128(1))]).await.expect("reads");
     let versions = vec![(Component::Policy, mk_stamp(1).version)];
     assert_eq!(newest, vec![HostNewest { host, session_epoch: epoch, versions }]);
+}
+
+/// What a status says through its row, and what is judged by it.
+async fn judge(fleet: &Fleet, trusts: impl Fn(Signed<'_>) -> bool) -> Verdict {
+    let status = fleet.operators.fleet_status(None).await.expect("loads");
+    let [host] = status.hosts.as_slice() else { panic!("one host") };
+    host.verdict_of(&host.components[0], &|_: &_, signed: Signed<'_>| trusts(signed))
+}
+
+#[tokio::test]
+async fn a_host_that_can_report_is_converged_by_a_report_of_its_session_after_its_last_outcome_and_by_nothing_less() {
+    let (fleet, host) = mk_fleet().await;
+    let open = async || {
+        let opening = Opening { protocol: Some(3), ..mk_opening(host) };
+        match fleet.agents.open_sessions(fleet.gateway, vec![opening]).await.expect("opens").as_slice() {
+            [Opened::Session { session_epoch, .. }] => *session_epoch,
+            other => panic!("{other:?}"),
+        }
+    };
+    let say = async |session_epoch, said| {
+        let fact = Fact { host, session_epoch, seen: Seen::Status(Box::new(said)) };
+        fleet.agents.record_facts(fleet.gateway, vec![fact]).await.expect("records").stale
+    };
+    let missing = async || judge(&fleet, |_| true).await.missing;
+    let first = open().await;
+    let applied = |epoch, seq| vec![mk_report(host, epoch, seq, 1, OutcomeKind::Applied)];
+    fleet.agents.record_outcomes(fleet.gateway, applied(first, 1)).await.expect("records");
+    assert_eq!(missing().await, Some(Missing::Report));
+    assert_eq!(say(first, mk_status(1, 0, 1)).await, []);
+    assert_eq!(missing().await, Some(Missing::NewerReport));
+    assert_eq!(say(first, mk_status(2, 1, 1)).await, []);
+    assert_eq!(missing().await, None);
+    let no_report = |signed: Signed<'_>| matches!(signed, Signed::Outcome(_));
+    assert_eq!(judge(&fleet, no_report).await.missing, Some(Missing::Signature));
+    fleet.agents.record_outcomes(fleet.gateway, applied(first, 2)).await.expect("records");
+    assert_eq!(missing().await, Some(Missing::NewerReport), "it answered something since");
+    assert_eq!(say(first, mk_status(1, 9, 1)).await, [], "one that comes late changes nothing");
+    assert_eq!(missing().await, Some(Missing::NewerReport));
+
+    let second = open().await;
+    fleet.agents.record_outcomes(fleet.gateway, applied(second, 1)).await.expect("records");
+    assert_eq!(missing().await, Some(Missing::Report), "what it said was of the session before");
+    assert_eq!(say(first, mk_status(9, 9, 1)).await, [(host, first)]);
+    assert_eq!(missing().await, Some(Missing::Report));
+    assert_eq!(say(second, mk_status(1, 1, 1)).await, []);
+    assert_eq!(missing().await, None);
+    let told = fleet.server.sql("SELECT count(*) FROM events WHERE kind = 'status.recorded'");
+    assert_eq!(told, "1\n", "what is the same is told once");
+}
+
+/// Generated from the vocabulary, through the row and the read: a condition that blocks and is not seen is never converged.
+#[tokio::test]
+async fn a_report_that_lacks_the_truth_of_any_condition_that_blocks_is_stored_and_never_converged() {
+    let (fleet, host) = mk_fleet().await;
+    let opening = Opening { protocol: Some(3), ..mk_opening(host) };
+    let opened = fleet.agents.open_sessions(fleet.gateway, vec![opening]).await.expect("opens");
+    let [Opened::Session { session_epoch, .. }] = opened.as_slice() else { panic!("{opened:?}") };
+    let session_epoch = *session_epoch;
+    let applied = mk_report(host, session_epoch, 1, 1, OutcomeKind::Applied);
+    fleet.agents.record_outcomes(fleet.gateway, vec![applied]).await.expect("records");
+    let mut seq = 0;
+    for kind in ConditionType::ALL {
+        for (status, basis) in
+            [(Holds::Unknown, Basis::Observed), (Holds::False, Basis::Observed), (Holds::True, Basis::Inferred)]
+        {
+            seq += 1;
+            let mut said = mk_status(seq, 1, 1);
+            let one = said.report.components[0].conditions.iter_mut().find(|one| one.condition.kind == kind);
+            let one = one.expect("a policy has every condition");
+            (one.condition.status, one.basis) = (status, basis);
+            let fact = Fact { host, session_epoch, seen: Seen::Status(Box::new(said)) };
+            fleet.agents.record_facts(fleet.gateway, vec![fact]).await.expect("records");
+            let verdict = judge(&fleet, |_| true).await;
+            let counts = basis == Basis::Observed || kind.can_decay();
+            let wanted = match (status, kind.is_blocking() && counts) {
+                (Holds::False, true) => State::Failed,
+                (Holds::False, false) => State::Degraded,
+                (_, true) => State::Unknown,
+                (_, false) => State::Converged,
+            };
+            assert_eq!(verdict.state, wanted, "{kind} {status:?} {basis:?}");
+        }
+    }
 }
 
 #[tokio::test]

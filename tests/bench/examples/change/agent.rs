@@ -1,5 +1,6 @@
 //! An agent without a kernel: the real session machine over real TLS; what it is sent is checked and taken, nothing is enforced.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,10 +8,12 @@ use holdfast_identity::{Signature, SigningKey, VerifyingKey};
 use holdfast_model::condition::{Condition, ConditionType, Holds, Reason};
 use holdfast_model::desired::{Component, Stamp};
 use holdfast_model::ids::HostId;
+use holdfast_model::numbers::UpdateSeq;
 use holdfast_model::policy::Body;
+use holdfast_model::report::HostReport;
 use holdfast_model::statement::{Authority, OutcomeKind};
 use holdfast_session::agent::{
-    Apply, ApplyResult, Config, Content, ContentError, Event, Keys, Session, body_of_delta, body_of_snapshot,
+    Apply, ApplyResult, Config, Content, ContentError, Event, Keys, Session, Settling, body_of_delta, body_of_snapshot,
 };
 use holdfast_session::time::Instant;
 use holdfast_wire::decode;
@@ -66,6 +69,7 @@ pub(crate) async fn run(
     let mut machine = Session::new(Config { host, hello, pinned }, keys, 1, Instant::default());
     let mut deframer = Deframer::new(FRAME_BYTES_MAX);
     let mut policy = Body::default();
+    let mut held = BTreeMap::new();
     let mut buffer = vec![0; 64 * 1024];
     let mut out = Vec::new();
     let mut taken = Vec::new();
@@ -74,6 +78,8 @@ pub(crate) async fn run(
             match event {
                 Event::Apply(apply) => {
                     let result = take(&mut policy, &apply);
+                    held.insert(apply.component, apply.stamp);
+                    machine.handle_status(report(&held), Settling::Stands, now());
                     tracing::debug!("update taken");
                     machine.handle_result(apply.update_seq, result);
                     taken.push((apply.component, apply.stamp));
@@ -107,6 +113,12 @@ pub(crate) async fn run(
     }
 }
 
+/// All is well with what it holds.
+fn report(held: &BTreeMap<Component, Stamp>) -> HostReport {
+    let held: Vec<(Component, Stamp)> = held.iter().map(|(component, stamp)| (*component, *stamp)).collect();
+    HostReport::of_health(&held, UpdateSeq::ZERO, 0)
+}
+
 /// Checks an update as an agent does, and holds it.
 fn take(policy: &mut Body, apply: &Apply) -> ApplyResult {
     let body = match (&apply.content, apply.component) {
@@ -117,7 +129,8 @@ fn take(policy: &mut Body, apply: &Apply) -> ApplyResult {
     match body {
         Ok(body) => {
             *policy = body;
-            let conditions = ConditionType::ALL.map(|kind| mk_condition(kind, Holds::True, Reason::Done, apply.stamp));
+            let conditions =
+                ConditionType::OF_ATTEMPT.map(|kind| mk_condition(kind, Holds::True, Reason::Done, apply.stamp));
             ApplyResult { kind: OutcomeKind::Applied, in_force: Some(apply.stamp), conditions: conditions.into() }
         }
         Err(error) => {

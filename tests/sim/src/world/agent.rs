@@ -3,8 +3,10 @@
 //! - Real: the machine, and the dialler. Modelled: the socket and the worker.
 
 use holdfast_model::desired::Component;
+use holdfast_model::numbers::UpdateSeq;
+use holdfast_model::report::HostReport;
 use holdfast_model::statement::{Authority, OutcomeKind};
-use holdfast_session::agent::{self, ApplyResult, Content, Event};
+use holdfast_session::agent::{self, ApplyResult, Content, Event, Settling};
 use holdfast_session::limits::EVENTS_MAX;
 use holdfast_wire::message::{Hello, Inventory, Kind, Message, UpdateContent};
 use holdfast_wire::negotiate::{Protocol, ProtocolRange, SPOKEN};
@@ -144,9 +146,11 @@ impl World {
         match event {
             Event::Opened(ack) => {
                 self.tally.sessions += 1;
+                let report = self.report_of(agent);
                 if let Some(side) = self.agent_side(conn) {
                     side.session_epoch = Some(ack.session_epoch);
                     side.protocol = Protocol::from_number(ack.protocol).unwrap_or(Protocol::FIRST);
+                    side.machine.handle_status(report, Settling::Stands, now);
                 }
                 if let Some(dialer) = &mut self.agents[agent].dialer {
                     dialer.handle_opened(now);
@@ -178,6 +182,14 @@ impl World {
         }
     }
 
+    /// How a host is as a whole: well, with what it holds.
+    fn report_of(&self, agent: usize) -> HostReport {
+        let at = &self.agents[agent];
+        let policy = at.engine.held.as_ref().map(|entry| (Component::Policy, entry.stamp));
+        let held: Vec<_> = policy.into_iter().chain(at.disk.components.iter().copied()).collect();
+        HostReport::of_health(&held, UpdateSeq::ZERO, self.now)
+    }
+
     /// What is relative is relative to what this very session took last.
     fn check_base(&mut self, conn: usize, apply: &agent::Apply) {
         let Some(side) = self.agent_side(conn) else { return };
@@ -198,11 +210,13 @@ impl World {
     /// The engine is done with an update: its session hears of it, if it is still there, and one that waits begins.
     pub(crate) fn tell_result(&mut self, agent: usize, conn: usize, apply: &agent::Apply, result: ApplyResult) {
         let host = host_id(self.agents[agent].host);
+        let (report, now) = (self.report_of(agent), self.agent_now(agent));
         if let Some(side) = self.agent_side(conn) {
             if result.kind == OutcomeKind::Applied {
                 side.taken[place(apply.component)] = Some(apply.stamp);
             }
             let (epoch, in_force) = (side.session_epoch, result.in_force);
+            side.machine.handle_status(report, Settling::Stands, now);
             side.machine.handle_result(apply.update_seq, result);
             if let (Some(epoch), Some(stamp)) = (epoch, in_force) {
                 self.reference.note_held(host, apply.component, epoch, stamp);

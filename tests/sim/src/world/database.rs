@@ -6,7 +6,9 @@
 
 use holdfast_model::desired::{Component, Desired};
 use holdfast_model::ids::HostId;
+use holdfast_model::status::Words;
 use holdfast_session::gateway::Answer;
+use holdfast_wire::negotiate::Protocol;
 
 use super::World;
 use super::ask::{Ask, Opened, Told};
@@ -198,7 +200,7 @@ impl World {
         let clock = self.clock();
         let by = self.ops[op].by;
         match self.ops[op].ask.clone() {
-            Ask::Open { host, .. } => self.open_session(by, host),
+            Ask::Open { conn, host } => self.open_session(by, conn, host),
             Ask::Record { batch } => Told::Recorded(self.record_facts(&batch)),
             Ask::Lease => {
                 let Some(Process::Gateway(gateway)) = by else { return Told::Failed };
@@ -238,13 +240,15 @@ impl World {
         }
     }
 
-    fn open_session(&mut self, by: Option<Process>, host: HostId) -> Told {
+    fn open_session(&mut self, by: Option<Process>, conn: usize, host: HostId) -> Told {
         let Some(Process::Gateway(gateway)) = by else { return Told::Failed };
         let lease = self.gateways[gateway].lease(gateway);
         let clock = self.clock();
+        let protocol = self.gateway_side(conn).and_then(|side| side.machine.protocol());
+        let words = Words::of_protocol(protocol.map(Protocol::number));
         let Some(row) = self.store.sessions.get_mut(&host) else { return Told::Failed };
         let Some(begun) = row.session.begin() else { return Told::Failed };
-        *row = SessionRow { session: row.session, gateway: lease };
+        *row = SessionRow { session: row.session, gateway: lease, words };
         self.store.presence.insert(host, (begun.session_epoch, clock));
         self.insert_events(1 + u64::from(begun.superseded.is_some()));
         if !self.reference.note_begun(host, begun.session_epoch) {

@@ -290,7 +290,7 @@ pub(crate) fn all_true(version: Version) -> Vec<Condition> {
         message: String::new(),
         observed_version: Some(version),
     };
-    ConditionType::ALL.map(condition).to_vec()
+    ConditionType::OF_ATTEMPT.map(condition).to_vec()
 }
 
 fn result_of(apply: &Apply, in_force: Option<Stamp>, failed: Option<(ConditionType, Reason)>) -> ApplyResult {
@@ -304,5 +304,5 @@ fn result_of(apply: &Apply, in_force: Option<Stamp>, failed: Option<(ConditionTy
         Condition { kind, status, reason, message: String::new(), observed_version: Some(apply.stamp.version) }
     };
     let kind = if failed.is_none() { OutcomeKind::Applied } else { OutcomeKind::Failed };
-    ApplyResult { kind, in_force, conditions: ConditionType::ALL.map(condition).to_vec() }
+    ApplyResult { kind, in_force, conditions: ConditionType::OF_ATTEMPT.map(condition).to_vec() }
 }

@@ -11,10 +11,10 @@ use holdfast_model::ids::HostId;
 use holdfast_model::numbers::SessionEpoch;
 use holdfast_model::statement::OutcomeKind;
 use holdfast_model::status::State;
-use holdfast_wire::message::OutcomeReport;
+use holdfast_wire::message::{OutcomeReport, StatusReport};
 
 use super::World;
-use crate::store::Observed;
+use crate::store::{Observed, Status};
 use crate::violation::Invariant;
 
 /// Something that was seen in a session.
@@ -35,6 +35,8 @@ pub(crate) enum Seen {
     },
     /// An outcome, its signature verified.
     Outcome(Box<OutcomeReport>),
+    /// How the host is as a whole, its signature verified.
+    Status(Box<StatusReport>),
     /// A whole state was written.
     SnapshotSent,
     /// The peer broke the protocol.
@@ -53,10 +55,15 @@ impl World {
                 stale.insert((fact.host, fact.session_epoch));
             }
         }
-        // Outcomes, presence, ends: the order within one transaction.
+        // Outcomes, statuses, presence, ends: the order within one transaction.
         for fact in batch {
             if let Seen::Outcome(report) = &fact.seen {
                 self.record_outcome(fact, report);
+            }
+        }
+        for fact in batch {
+            if let Seen::Status(status) = &fact.seen {
+                self.record_status(fact, status);
             }
         }
         for fact in batch {
@@ -112,6 +119,25 @@ impl World {
             self.violate(Invariant::SyncedIsProven, || {
                 format!("{host} is recorded with version {version}, which it never held in that session")
             });
+        }
+    }
+
+    /// One of a session that is the host's, and later than the last one.
+    fn record_status(&mut self, fact: &Fact, status: &StatusReport) {
+        let Some(row) = self.store.sessions.get(&fact.host) else { return };
+        if !row.session.admits(fact.session_epoch) {
+            return;
+        }
+        let place = (fact.session_epoch, status.seq);
+        let before = self.store.statuses.get(&fact.host);
+        if before.is_some_and(|known| (known.session_epoch, known.seq) >= place) {
+            return;
+        }
+        let is_news = before.is_none_or(|known| known.report.digest() != status.report.digest());
+        let (session_epoch, seq, report) = (fact.session_epoch, status.seq, status.report.clone());
+        self.store.statuses.insert(fact.host, Status { session_epoch, seq, report });
+        if is_news {
+            self.insert_events(1);
         }
     }
 

@@ -3,11 +3,11 @@
 //! - Real: the machine, and the turns between it and the scheduler. Modelled: the socket, and what is read for a question.
 
 use holdfast_model::desired::Component;
-use holdfast_model::statement::{Outcome, outcome_bytes};
+use holdfast_model::statement::{Outcome, StatusPlace, outcome_bytes, status_bytes};
 use holdfast_session::gateway::{Admission, Answer, DeltaOffer, Event, Form, Supply, Want};
 use holdfast_session::limits::EVENTS_MAX;
 use holdfast_session::scheduler::{Asked, Ended, News, Start, Ticket};
-use holdfast_wire::code::RefusalCode;
+use holdfast_wire::code::{FaultCode, RefusalCode};
 use holdfast_wire::message::{Message, OutcomeReport};
 
 use super::World;
@@ -105,7 +105,13 @@ impl World {
                 return side.machine.handle_forged_outcome(report.update_seq);
             }
         }
-        let is_heard = matches!(message, Message::Liveness(_) | Message::Outcome(_));
+        if let (Message::Status(status), Some(session_epoch)) = (&message, side.session_epoch) {
+            let place = StatusPlace { host: side.host, session_epoch, seq: status.seq };
+            if sign(key, &status_bytes(authority(), place, &status.report)) != status.signature {
+                return side.machine.handle_refused_status(FaultCode::BadSignature, now);
+            }
+        }
+        let is_heard = matches!(message, Message::Liveness(_) | Message::Outcome(_) | Message::Status(_));
         let heard = side.session_epoch.filter(|_| is_heard).map(|epoch| (side.host, epoch));
         side.machine.handle_message(message, now);
         if let Some((host, epoch)) = heard {
@@ -151,6 +157,11 @@ impl World {
             Event::Outcome(report) => {
                 self.note_counted(conn, &report);
                 self.record_fact(conn, Seen::Outcome(report));
+            }
+            Event::Status(status) => self.record_fact(conn, Seen::Status(status)),
+            // An agent that keeps its own pauses is never refused.
+            Event::StatusRefused { code, .. } => {
+                self.violate(Invariant::SyncedIsProven, || format!("an honest status is refused: {code}"));
             }
             Event::Fault { .. } => self.record_fact(conn, Seen::Fault),
             Event::Undeliverable { component, bytes, .. } => {

@@ -93,7 +93,7 @@ fn settled(world: &World) -> usize {
 async fn check_cpu(world: &World) {
     let body = HELLO_FRAME_BYTES_MAX - 8;
     // Honest: a Hello, and then as many signs of life as there is room for.
-    let alive = frame(&Message::Liveness(Liveness { counter: 1 }));
+    let alive = frame(&Message::Liveness(Liveness { counter: 1, status: None }));
     let honest_rest = alive.repeat(body / alive.len());
     let honest = spent(world, &hello(), &honest_rest).await;
     let count = [0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x01];

@@ -86,6 +86,7 @@ fn rules_of(said: &[Message]) -> Said {
             | Message::Drain(_)
             | Message::Directive(_)
             | Message::Drift(_)
+            | Message::Status(_)
             | Message::Unknown(_) => {}
         }
     }

@@ -14,9 +14,10 @@ use holdfast_model::desired::{Component, Stamp};
 use holdfast_model::ids::HostId;
 use holdfast_model::numbers::{SessionEpoch, UpdateSeq};
 use holdfast_model::policy::Body;
+use holdfast_model::report::HostReport;
 use holdfast_model::statement::{Authority, Outcome, OutcomeKind, outcome_bytes};
 use holdfast_session::agent::{
-    Apply, ApplyResult, CloseCause, Config, Content, Dialer, Ended, Event, Keys, Session, body_of_delta,
+    Apply, ApplyResult, CloseCause, Config, Content, Dialer, Ended, Event, Keys, Session, Settling, body_of_delta,
     body_of_snapshot,
 };
 use holdfast_session::time::Instant;
@@ -110,6 +111,7 @@ pub(super) struct Line {
     started: tokio::time::Instant,
     manner: Manner,
     policy: Body,
+    in_force: BTreeMap<Component, Stamp>,
     /// What is applied waits here instead, while it is held.
     pub(super) hold: bool,
     held: Vec<Apply>,
@@ -146,6 +148,7 @@ impl Line {
             started: tokio::time::Instant::now(),
             manner,
             policy: Body::default(),
+            in_force: BTreeMap::new(),
             hold: false,
             held: Vec::new(),
             epoch: None,
@@ -211,6 +214,7 @@ impl Line {
                 Event::Opened(ack) => {
                     self.epoch = Some(ack.session_epoch);
                     self.gateways = ack.gateways;
+                    self.report();
                 }
                 Event::Drain(_) | Event::Fault { .. } | Event::Directive(_) => {}
                 Event::Refused { component, reason, .. } => panic!("an honest update of {component}: {reason:?}"),
@@ -240,7 +244,8 @@ impl Line {
     pub(super) async fn say_raw(&mut self, who: &Identity, update_seq: UpdateSeq, wanted: Stamp, held: Stamp) {
         let session_epoch = self.epoch.expect("the session is open");
         let (component, kind, applied) = (Component::Policy, OutcomeKind::Applied, Some(held));
-        let conditions: Vec<Condition> = ConditionType::ALL.into_iter().map(|kind| holds(kind, wanted)).collect();
+        let conditions: Vec<Condition> =
+            ConditionType::OF_ATTEMPT.into_iter().map(|kind| holds(kind, wanted)).collect();
         let outcome = Outcome { host: who.host, session_epoch, update_seq, component, kind, wanted, applied };
         let signature = who.keys.sign(&outcome_bytes(who.pinned, &outcome, &conditions));
         let report = OutcomeReport { update_seq, component, kind, wanted, applied, conditions, signature };
@@ -286,13 +291,23 @@ impl Line {
         } else {
             self.policy = body;
             self.taken += 1;
+            self.in_force.insert(apply.component, apply.stamp);
             ApplyResult {
                 kind: OutcomeKind::Applied,
                 in_force: Some(apply.stamp),
-                conditions: ConditionType::ALL.into_iter().map(|kind| holds(kind, apply.stamp)).collect(),
+                conditions: ConditionType::OF_ATTEMPT.into_iter().map(|kind| holds(kind, apply.stamp)).collect(),
             }
         };
+        self.report();
         self.machine.handle_result(apply.update_seq, result);
+    }
+
+    /// All is well with what it holds.
+    fn report(&mut self) {
+        let held: Vec<(Component, Stamp)> =
+            self.in_force.iter().map(|(component, stamp)| (*component, *stamp)).collect();
+        let report = HostReport::of_health(&held, UpdateSeq::ZERO, 0);
+        self.machine.handle_status(report, Settling::Stands, self.now());
     }
 }
 

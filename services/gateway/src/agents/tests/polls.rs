@@ -86,7 +86,7 @@ impl Poller {
             message: String::new(),
             observed_version: Some(state.stamp.version),
         };
-        let conditions: Vec<Condition> = ConditionType::ALL.into_iter().map(condition).collect();
+        let conditions: Vec<Condition> = ConditionType::OF_ATTEMPT.into_iter().map(condition).collect();
         let (update_seq, session_epoch) = (state.update_seq.unwrap(), self.session_epoch.unwrap());
         let outcome = Outcome {
             host: self.host.id,

@@ -66,6 +66,7 @@ async fn a_session_that_can_never_be_opened_keeps_nobody_out_who_comes_with_it()
             agent_version: AgentVersion::new("0.1"),
             instance: Instance { boot_id: Uuid::nil(), address: Ipv4Addr::LOCALHOST.into() },
             applied: Vec::new(),
+            protocol: Some(2),
         }
     };
     let openings: Vec<Opening> = (1..=7).map(opening).collect();

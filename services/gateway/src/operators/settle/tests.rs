@@ -14,6 +14,7 @@ use holdfast_model::ids::{GatewayId, HostId};
 use holdfast_model::name::Name;
 use holdfast_model::numbers::{SessionEpoch, UpdateSeq, Version};
 use holdfast_model::statement::{Outcome, OutcomeKind};
+use holdfast_model::status::Words;
 use holdfast_store::operation::Target;
 use holdfast_store::status::{ComponentStatus, HostStatus, ObservedOutcome, SessionStatus};
 use time::OffsetDateTime;
@@ -186,7 +187,7 @@ fn mk_said(n: u128, version: u64, kind: OutcomeKind, said_s_ago: i64) -> Observe
         signature: SignatureBytes::from_bytes([0; 64]),
         reason: if kind == OutcomeKind::Failed { Reason::KernelRefused } else { Reason::Done },
         detail: String::new(),
-        conditions: ConditionType::ALL.map(condition).to_vec(),
+        conditions: ConditionType::OF_ATTEMPT.map(condition).to_vec(),
         at: NOW - time::Duration::seconds(said_s_ago),
     }
 }
@@ -211,6 +212,8 @@ fn mk_host(n: u128, latest: u64, state: State, said_s_ago: i64) -> JudgedHost {
         gateway: GatewayId::new(Uuid::from_u128(9)),
         agent_version: "0.1.0".to_owned(),
         opened_at: NOW,
+        opened_ms_ago: 0,
+        words: Words::Outcomes,
         heard_ms_ago: Some(0),
     };
     JudgedHost {
@@ -228,9 +231,11 @@ fn mk_host(n: u128, latest: u64, state: State, said_s_ago: i64) -> JudgedHost {
             components: vec![component],
             drifts: Vec::new(),
             held: None,
+            report: None,
         },
         components: vec![JudgedComponent { state, missing: None, signature_valid: true }],
         state,
         own_state: state,
+        report_valid: false,
     }
 }

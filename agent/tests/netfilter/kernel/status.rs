@@ -1,0 +1,111 @@
+//! What a running agent says of its host as a whole: complete, signed, after each outcome, and true.
+
+use holdfast_model::artifact;
+use holdfast_model::condition::{ConditionType, Holds, Reason};
+use holdfast_model::desired::Component;
+use holdfast_model::policy::Body;
+use holdfast_model::report::{HostReport, StatedCondition};
+use holdfast_wire::code::DirectiveCode;
+use holdfast_wire::message::{Directive, Message};
+use nix::sys::signal::Signal;
+
+use super::session::{applied, isolated, world};
+use crate::support::agent::Host;
+use crate::support::gateway::{Session, stamp};
+use crate::support::load_nft;
+
+const OWNER: &str = "HOLDFAST_AGENT_TABLE_OWNER";
+
+fn one(report: &HostReport, kind: ConditionType) -> &StatedCondition {
+    let policy = report.of(Component::Policy).expect("every component");
+    policy.conditions.iter().find(|one| one.condition.kind == kind).expect("every condition")
+}
+
+fn of(report: &HostReport, kind: ConditionType) -> (Holds, Reason, Option<u64>) {
+    let condition = &one(report, kind).condition;
+    (condition.status, condition.reason, condition.observed_version.map(|version| version.raw()))
+}
+
+fn yes(version: u64) -> (Holds, Reason, Option<u64>) {
+    (Holds::True, Reason::Done, Some(version))
+}
+
+/// A policy is in force and confirmed.
+fn confirmed(host: &Host, session: &mut Session<'_>, version: u64, body: &Body) -> HostReport {
+    applied(&session.policy(version, body));
+    session.echo_until(|| host.status()["policy"]["on_trial"] == false);
+    let is_confirmed = |report: &HostReport| of(report, ConditionType::Confirmed) == yes(version);
+    session.status_until("it is confirmed", is_confirmed).report
+}
+
+#[test]
+fn an_agent_says_how_its_host_is_as_it_dials_after_each_outcome_when_it_is_asked_and_with_its_own_signature() {
+    let (mut host, mut gateway, _far) = world();
+    host.set_variable(OWNER, Some("off"));
+    host.run_session();
+    let (mut session, _) = gateway.open();
+    let first = session.status();
+    assert!(session.is_genuine(&first) && first.seq == 1, "{first:?}");
+    assert_eq!((first.report.check(), first.report.answered.raw()), (Ok(()), 0));
+    for kind in ConditionType::ALL.into_iter().filter(|kind| *kind != ConditionType::LedgerReadable) {
+        assert_eq!(of(&first.report, kind), (Holds::Unknown, Reason::NotReached, None), "{kind}");
+    }
+
+    let body = isolated(&["10.0.0.1"]);
+    applied(&session.policy(1, &body));
+    let trial = session.status_until("it is on trial", |report| report.answered.raw() == 1);
+    assert!(session.is_genuine(&trial));
+    assert_eq!(of(&trial.report, ConditionType::Confirmed), (Holds::Unknown, Reason::OnTrial, Some(1)));
+    let whole = confirmed(&host, &mut session, 2, &isolated(&["10.0.0.1", "10.0.0.3"]));
+    assert_eq!(
+        whole.of(Component::Policy).and_then(|policy| policy.applied),
+        Some(stamp(2, &isolated(&["10.0.0.1", "10.0.0.3"])))
+    );
+    for kind in ConditionType::ALL.into_iter().filter(|kind| kind.is_blocking()) {
+        assert_eq!(of(&whole, kind), yes(2), "{kind}");
+    }
+    let now_ms = u64::try_from(time::OffsetDateTime::now_utc().unix_timestamp() * 1_000).unwrap();
+    let at = one(&whole, ConditionType::Verified).observed_at_ms;
+    assert!(at > now_ms - 60_000 && at < now_ms + 60_000, "{at}");
+
+    // Asked for, though nothing changed.
+    session.write(&Message::Directive(Directive { code: DirectiveCode::ReportStatus, argument: Vec::new() }));
+    let asked = session.status();
+    assert_eq!(asked.report.digest(), whole.digest());
+
+    // A failure: what it came to is of its version, what stands of the one in force.
+    let other = stamp(3, &isolated(&["10.0.0.7"]));
+    let signature = session.signature(Component::Policy, other);
+    let refused = session.snapshot_as(Component::Policy, other, signature, &artifact::encode(&body));
+    assert_eq!(refused.applied.map(|stamp| stamp.version.raw()), Some(2));
+    let after = session.status_until("it is told", |report| report.answered > whole.answered).report;
+    assert_eq!(of(&after, ConditionType::Confirmed), yes(2));
+    assert_eq!(of(&after, ConditionType::SnapshotAccepted).0, Holds::False);
+    assert_eq!(of(&after, ConditionType::Verified), (Holds::Unknown, Reason::NotReached, Some(3)));
+}
+
+#[test]
+fn a_war_for_the_table_is_told_as_one_and_what_was_confirmed_before_a_restart_still_is() {
+    let (mut host, mut gateway, _far) = world();
+    host.set_variable(OWNER, Some("off"));
+    host.run_session();
+    {
+        let (mut session, _) = gateway.open();
+        confirmed(&host, &mut session, 1, &isolated(&["10.0.0.1"]));
+        for nth in 1..=6 {
+            host.namespace.run(|| load_nft("delete table inet holdfast"));
+            host.wait_until("it is repaired", || host.status()["policy"]["drifts"] == nth);
+        }
+        let war = session.status_until("a war", |report| {
+            of(report, ConditionType::NoDrift) == (Holds::False, Reason::Contended, Some(1))
+        });
+        assert!(session.is_genuine(&war));
+    }
+    host.end(Signal::SIGKILL);
+    host.run_session();
+    let (mut session, _) = gateway.open();
+    let back = session.status().report;
+    assert_eq!(of(&back, ConditionType::Confirmed), yes(1));
+    assert_eq!(of(&back, ConditionType::Verified), yes(1));
+    assert_eq!(of(&back, ConditionType::NoDrift), yes(1), "a war is forgotten with its agent");
+}

@@ -1,0 +1,166 @@
+//! What a host says of itself as a whole, from its signed report through the database to what people and programs are shown.
+
+use holdfast_model::condition::{Basis, ConditionType, Holds, Reason};
+use holdfast_model::report::{HostReport, StatedCondition};
+use holdfast_model::statement::OutcomeKind;
+use serde_json::Value;
+
+use crate::plane::Plane;
+
+/// A host that speaks the protocol that has words for reports, with an outcome of every component.
+async fn mk_plane() -> Plane {
+    let mut plane = Plane::start().await;
+    plane.enrol("db-1", "10.0.0.1").await;
+    plane.file("policies.yaml", crate::intent::POLICIES);
+    plane.run(&["apply", "-f", "policies.yaml"]).await.ended(0);
+    plane.render().await;
+    plane.speaks("db-1", 3);
+    plane.says("db-1", OutcomeKind::Applied).await;
+    plane
+}
+
+fn condition(report: &mut HostReport, kind: ConditionType) -> &mut StatedCondition {
+    let policy = report.components.first_mut().expect("the policy is first");
+    policy.conditions.iter_mut().find(|one| one.condition.kind == kind).expect("every condition")
+}
+
+async fn shown(plane: &Plane) -> Value {
+    plane.run(&["describe", "host", "db-1", "-o", "json"]).await.json()
+}
+
+async fn policy_of(plane: &Plane) -> (String, Option<String>) {
+    let host = shown(plane).await;
+    let policy = &host["components"][0];
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    (text(&policy["state"]).expect("a state"), text(&policy["missing"]["fact"]))
+}
+
+#[tokio::test]
+async fn a_host_that_can_report_is_converged_by_its_report_alone_and_is_shown_with_every_condition_and_its_age() {
+    let mut plane = mk_plane().await;
+    assert_eq!(policy_of(&plane).await, ("unknown".to_owned(), Some("report".to_owned())), "an outcome is not enough");
+    let told = plane.run(&["explain", "host", "db-1"]).await.ended(0);
+    assert!(told.contains("has said nothing of the host as a whole in this session"), "{told}");
+
+    plane.reports("db-1", |_| {}).await;
+    assert_eq!(policy_of(&plane).await, ("converged".to_owned(), None));
+    let host = shown(&plane).await;
+    let conditions = host["components"][0]["conditions"].as_array().expect("a list").clone();
+    let kinds: Vec<&str> = conditions.iter().filter_map(|one| one["type"].as_str()).collect();
+    assert_eq!(kinds, ConditionType::ALL.map(ConditionType::word));
+    assert!(
+        conditions.iter().all(|one| one["basis"] == "observed" && one["observed_at"].is_string()),
+        "{conditions:?}"
+    );
+    assert_eq!((&host["report"]["signature_valid"], &host["report"]["in_this_session"]), (&true.into(), &true.into()));
+    assert!(host["report"]["age_ms"].as_u64().is_some_and(|age| age < 60_000), "{host}");
+    assert_eq!(host["initialized"]["outcome"], "complete");
+    let words = plane.run(&["describe", "host", "db-1", "-o", "wide"]).await.ended(0);
+    for line in [
+        "Status:       said",
+        "Initialized:  complete",
+        "Confirmed         True     done",
+        "NoDrift           True     done",
+    ] {
+        assert!(words.contains(line), "{line}: {words}");
+    }
+
+    // It answered something since: what it said of itself is older than that.
+    plane.says("db-1", OutcomeKind::Applied).await;
+    assert_eq!(policy_of(&plane).await, ("progressing".to_owned(), Some("newer_report".to_owned())));
+    plane.reports("db-1", |_| {}).await;
+    assert_eq!(policy_of(&plane).await.0, "converged");
+
+    // In its next session it starts from nothing.
+    plane.speaks("db-1", 3);
+    plane.says("db-1", OutcomeKind::Applied).await;
+    assert_eq!(policy_of(&plane).await, ("unknown".to_owned(), Some("report".to_owned())));
+    let host = shown(&plane).await;
+    assert_eq!(host["report"]["in_this_session"], false, "{host}");
+    // A host of an earlier protocol is judged by what it can say.
+    plane.speaks("db-1", 2);
+    plane.says("db-1", OutcomeKind::Applied).await;
+    assert_eq!(policy_of(&plane).await, ("converged".to_owned(), None));
+}
+
+/// Generated from the vocabulary: through report, database, derivation and API.
+#[tokio::test]
+async fn every_condition_that_blocks_and_was_not_seen_or_only_inferred_keeps_a_host_from_being_converged() {
+    let mut plane = mk_plane().await;
+    for kind in ConditionType::ALL {
+        for (status, basis) in
+            [(Holds::Unknown, Basis::Observed), (Holds::False, Basis::Observed), (Holds::True, Basis::Inferred)]
+        {
+            let change = |report: &mut HostReport| {
+                let one = condition(report, kind);
+                (one.condition.status, one.condition.reason, one.basis) = (status, Reason::NotReached, basis);
+            };
+            plane.reports("db-1", change).await;
+            let counts = basis == Basis::Observed || kind.can_decay();
+            let wanted = match (status, kind.is_blocking() && counts) {
+                (Holds::False, true) => "failed",
+                (Holds::False, false) => "degraded",
+                (_, true) => "unknown",
+                (_, false) => "converged",
+            };
+            assert_eq!(policy_of(&plane).await.0, wanted, "{kind} {status:?} {basis:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_a_condition_lacks_is_said_in_its_own_words() {
+    let mut plane = mk_plane().await;
+    let trial = |report: &mut HostReport| {
+        let one = &mut condition(report, ConditionType::Confirmed).condition;
+        (one.status, one.reason) = (Holds::Unknown, Reason::OnTrial);
+    };
+    plane.reports("db-1", trial).await;
+    assert_eq!(policy_of(&plane).await, ("progressing".to_owned(), Some("trial".to_owned())));
+    let told = plane.run(&["explain", "host", "db-1"]).await.ended(0);
+    assert!(told.contains("still to prove that it leads to a gateway") && told.contains("needs: an echo"), "{told}");
+
+    let forwards = |report: &mut HostReport| {
+        let one = &mut condition(report, ConditionType::ForwardingCovered).condition;
+        (one.status, one.reason) = (Holds::Unknown, Reason::ForwardedNotEnforced);
+    };
+    plane.reports("db-1", forwards).await;
+    assert_eq!(policy_of(&plane).await.0, "converged", "it is told and blocks nothing");
+    let words = plane.run(&["describe", "host", "db-1"]).await.ended(0);
+    assert!(words.contains("ForwardingCovered Unknown  forwarded_not_enforced"), "{words}");
+
+    let inferred = |report: &mut HostReport| condition(report, ConditionType::Verified).basis = Basis::Inferred;
+    plane.reports("db-1", inferred).await;
+    let words = plane.run(&["describe", "host", "db-1", "-o", "wide"]).await.ended(0);
+    assert!(words.contains("Verified          True     done (inferred)"), "{words}");
+}
+
+#[tokio::test]
+async fn a_host_is_initialized_once_every_component_is_in_force_and_until_then_says_why_not() {
+    let mut plane = Plane::start().await;
+    plane.enrol("db-1", "10.0.0.1").await;
+    let initialized = async |plane: &Plane| {
+        let host = shown(plane).await;
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        (text(&host["initialized"]["outcome"]), text(&host["initialized"]["component"]))
+    };
+    let is = |outcome: &str, component: Option<&str>| (Some(outcome.to_owned()), component.map(str::to_owned));
+    assert_eq!(initialized(&plane).await, is("missing", Some("policy")), "it never had a session");
+    plane.file("policies.yaml", crate::intent::POLICIES);
+    plane.run(&["apply", "-f", "policies.yaml"]).await.ended(0);
+    plane.render().await;
+    plane.says("db-1", OutcomeKind::Failed).await;
+    assert_eq!(initialized(&plane).await, is("failed", Some("policy")));
+    let told = plane.run(&["explain", "host", "db-1"]).await.ended(0);
+    assert!(told.contains("not initialized (failed): the host did not take policy"), "{told}");
+    plane.says("db-1", OutcomeKind::Applied).await;
+    assert_eq!(initialized(&plane).await, is("complete", None));
+    // What fails later does not undo it; a session that begins anew does, until it has everything.
+    plane.says("db-1", OutcomeKind::Failed).await;
+    assert_eq!(initialized(&plane).await, is("complete", None));
+    plane.speaks("db-1", 2);
+    plane.opens("db-1").await;
+    assert_eq!(initialized(&plane).await, is("pending", Some("policy")));
+    plane.says("db-1", OutcomeKind::Applied).await;
+    assert_eq!(initialized(&plane).await, is("complete", None));
+}
