@@ -52,7 +52,7 @@ pub struct Rollout {
     pub created_at: OffsetDateTime,
     /// When the stage that was opened last was, or was resumed.
     pub stage_began_at: OffsetDateTime,
-    /// How long ago that is, by the database's clock.
+    /// How long ago that is, by the database's clock and without its last absence.
     pub stage_age_ms: u64,
     /// When it ended, if it did.
     pub finished_at: Option<OffsetDateTime>,

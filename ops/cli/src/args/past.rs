@@ -11,7 +11,7 @@ use std::time::Duration;
 
 pub(crate) const MODE: &str = "\
 Examples:
-  holdfast mode set app=web simulation --expect 3    # what would be dropped is counted
+  holdfast mode set app=web simulation --expect 3   # counts what would drop
   holdfast mode set app=web enforced --expect 3 --wait
 ";
 

@@ -12,16 +12,22 @@ use crate::error::Error;
 use crate::pool::{Mode, Store};
 use crate::value::{from_json, number, text};
 
-/// What every read of rollouts begins with; what the renderer said counts for the stages that are opened now only.
+/// What every read of rollouts begins with; what the renderer said counts for the stages that are opened now only, and the database's last absence
+/// for nobody's time.
 macro_rules! rollouts {
     ($rest:literal) => {
         concat!(
             "SELECT r.rollout_id, r.operation_id, r.revision, r.held_revision, r.stages, r.stage, r.state, r.detail, r.max_failed, \
                     r.max_unknown, r.stage_timeout_s, r.actor, r.created_at, r.stage_began_at, r.finished_at, r.abort_revision, \
                     r.version, p.let_go_revision, \
-                    (extract(epoch FROM clock_timestamp() - r.stage_began_at) * 1000)::bigint AS stage_age_ms \
+                    (extract(epoch FROM clock_timestamp() - r.stage_began_at \
+                        - greatest(a.ended - greatest(a.began, r.stage_began_at), interval '0')) * 1000)::bigint AS stage_age_ms \
              FROM rollouts r LEFT JOIN render_progress p \
-                 ON p.let_go_rollout_id = r.rollout_id AND p.let_go_stage = r.stage ",
+                 ON p.let_go_rollout_id = r.rollout_id AND p.let_go_stage = r.stage \
+             LEFT JOIN (SELECT \
+                 CASE WHEN clock_timestamp() - beat_at > interval '12 s' THEN beat_at ELSE away_from END AS began, \
+                 CASE WHEN clock_timestamp() - beat_at > interval '12 s' THEN clock_timestamp() ELSE away_until END AS ended \
+                 FROM pulse) a ON true ",
             $rest
         )
     };

@@ -83,6 +83,25 @@ async fn what_the_renderer_says_counts_for_the_stages_that_are_opened_now() {
 }
 
 #[tokio::test]
+async fn the_databases_absence_is_no_part_of_a_stages_time() {
+    let (fleet, [a, b]) = mk_fleet().await;
+    let rollout = fleet.begin("n", "1", &[a, b]).await;
+    fleet.server.sql("UPDATE rollouts SET stage_began_at = now() - interval '10 min'");
+    let age_s = |rollout: Rollout| rollout.stage_age_ms / 1_000;
+    assert!((600..660).contains(&age_s(load(&fleet, &rollout).await)), "nobody was away");
+    let away = |from: u32| {
+        let until = "away_until = now() - interval '1 min', beat_at = now()";
+        fleet.server.sql(&format!("UPDATE pulse SET away_from = now() - interval '{from} min', {until}"))
+    };
+    away(9);
+    assert!((120..180).contains(&age_s(load(&fleet, &rollout).await)), "8 minutes were nobody's");
+    away(20);
+    assert!((60..120).contains(&age_s(load(&fleet, &rollout).await)), "nor those before it");
+    fleet.server.sql("UPDATE pulse SET beat_at = now() - interval '9 min'");
+    assert!((60..120).contains(&age_s(load(&fleet, &rollout).await)), "one that lasts counts until now");
+}
+
+#[tokio::test]
 async fn an_abort_puts_back_what_was_changed_but_for_what_was_changed_again() {
     let (fleet, [a, b]) = mk_fleet().await;
     let (kept, again, gone) = (mk_namespace("n", "0"), mk_namespace("again", "0"), mk_namespace("gone", "0"));
