@@ -86,7 +86,7 @@ Examples:
   holdfast describe host booking/web-1          # what governs it, its proof
   holdfast describe Policy/booking/web          # and which hosts it governs
   holdfast describe host booking/web-1 -o wide  # with digests and addresses
-  holdfast describe revision 13                 # what it changed, and how far it is
+  holdfast describe revision 13                 # its changes, and how far it is
 ";
 
 pub(crate) const PLAN: &str = "\

@@ -26,7 +26,7 @@ Examples:
 
 pub(crate) const HISTORY: &str = "\
 Examples:
-  holdfast history web-1                # versions of what it is to hold, newest first
+  holdfast history web-1                # what it is to hold, newest first
   holdfast history host booking/web-1
   holdfast history Policy/booking/web   # who changed it, and when
 ";
