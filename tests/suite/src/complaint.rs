@@ -117,7 +117,9 @@ impl Complaint {
             "the connection was lost while committing",
             "no database connection to be had; replacing the pool",
         ];
-        self.says(" WARN ") && WORDS.iter().any(|word| self.says(word))
+        // The pool's own word for a connection that ended while it was made ready.
+        let is_unready = self.says("ERROR sqlx_core::pool::inner: error returned from after_connect ");
+        is_unready || self.says(" WARN ") && WORDS.iter().any(|word| self.says(word))
     }
 
     /// Whether a service says only that a statement or a connection took long: a test's machine has other work too.

@@ -34,15 +34,21 @@ pub enum Mode {
 impl Mode {
     /// All of them, the mildest first.
     pub const ALL: [Self; 3] = [Self::Visibility, Self::Simulation, Self::Enforced];
+
+    /// The word in documents, JSON and tables.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Visibility => "visibility",
+            Self::Simulation => "simulation",
+            Self::Enforced => "enforced",
+        }
+    }
 }
 
 impl fmt::Display for Mode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Visibility => "visibility",
-            Self::Simulation => "simulation",
-            Self::Enforced => "enforced",
-        })
+        f.write_str(self.word())
     }
 }
 

@@ -11,6 +11,7 @@ use std::time::Duration;
 use holdfast_api::plane::{CheckState, PlaneCheck};
 use holdfast_api::status::{RevisionState, StatusView};
 use holdfast_model::desired::Component;
+use holdfast_model::ids::HostId;
 use holdfast_model::policy::Mode;
 use holdfast_model::silence::Presence;
 use holdfast_model::status::State;
@@ -25,6 +26,9 @@ use super::refuse::Refusal;
 
 /// How long one part may take to be read: a scraper waits for ten seconds.
 const READ_TIMEOUT: Duration = Duration::from_secs(6);
+
+/// The mode of a host that a rollout holds at an earlier revision.
+const HELD: &str = "held";
 
 /// A gauge: its name, and its labels with their values.
 type Key = (&'static str, Vec<(&'static str, String)>);
@@ -67,29 +71,39 @@ async fn in_time(read: impl Future<Output = Result<Values, Refusal>>) -> Option<
 async fn fleet(door: &Door) -> Result<Values, Refusal> {
     let judged = door.fleet.read_since(Instant::now()).await?;
     let intent = door.intent.current().await?;
-    Ok(fleet_values(&judged, &modes(&intent)))
+    Ok(fleet_values(&judged, &modes(&intent, &judged)))
 }
 
 async fn plane(door: &Door) -> Result<Values, Refusal> {
     Ok(plane_values(&plane::checks(door).await?))
 }
 
-/// How many hosts are in each mode.
-fn modes(intent: &Snapshot) -> BTreeMap<Mode, u64> {
-    let mut counts: BTreeMap<Mode, u64> = Mode::ALL.into_iter().map(|mode| (mode, 0)).collect();
-    for host in intent.intent.hosts.values() {
+/// How many hosts are in each mode. What is in force on a host that a rollout holds is of an earlier revision: it is counted as held.
+fn modes(intent: &Snapshot, judged: &JudgedFleet) -> BTreeMap<&'static str, u64> {
+    let held: BTreeSet<HostId> =
+        judged.hosts.iter().filter(|host| host.status.held.is_some()).map(|host| host.status.host).collect();
+    let mut counts: BTreeMap<&'static str, u64> = Mode::ALL.into_iter().map(|mode| (mode.word(), 0)).collect();
+    counts.insert(HELD, held.len() as u64);
+    for host in intent.intent.hosts.values().filter(|host| !held.contains(&host.id)) {
         let mode = intent.host_spec(&host.namespace, &host.name).and_then(|spec| spec.mode).unwrap_or_default();
-        *counts.entry(mode).or_default() += 1;
+        *counts.entry(mode.word()).or_default() += 1;
     }
     counts
 }
 
-fn fleet_values(judged: &JudgedFleet, modes: &BTreeMap<Mode, u64>) -> Values {
+/// Whether it is on its way for nothing but that a rollout holds it.
+fn only_waits(host: &JudgedHost) -> bool {
+    host.state == State::Progressing && matches!(host.own_state, State::Converged | State::Degraded)
+}
+
+fn fleet_values(judged: &JudgedFleet, modes: &BTreeMap<&'static str, u64>) -> Values {
     let status = judged.status(judged.revision, |_| true);
     let mut values = status_values(&status);
     for (mode, count) in modes {
-        values.insert(("holdfast_fleet_hosts_by_mode", vec![("mode", mode.to_string())]), number(*count));
+        values.insert(("holdfast_fleet_hosts_by_mode", vec![("mode", (*mode).to_owned())]), number(*count));
     }
+    let waiting = judged.hosts.iter().filter(|host| only_waits(host)).count() as u64;
+    values.insert(("holdfast_fleet_hosts_held", Vec::new()), number(waiting));
     for presence in Presence::ALL {
         let count = judged.hosts.iter().filter(|host| host.status.presence == presence).count() as u64;
         values.insert(("holdfast_fleet_hosts_by_presence", vec![("presence", presence.to_string())]), number(count));

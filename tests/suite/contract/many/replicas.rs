@@ -57,6 +57,8 @@ async fn c28_c29_c30_what_is_built_for_a_session_that_moved_is_not_sent_and_a_fr
 
     // C29: nobody tells the first replica that the host went elsewhere, and the next version is built there.
     let mut stale = dial(&hosts[0], &one).await;
+    // It has said everything: a word of it that comes late would have its replica told before anything is built.
+    watch.until_all(&names[..1], "converged").await;
     let mut current = dial(&hosts[0], &two).await;
     stage.render(&hosts[..1], 5).await;
     stage.hint(&hosts[..1]).await;
