@@ -3,7 +3,9 @@
 //! - Order: candidate on disk → kernel → read back → good on disk → outcome. A crash at any point leaves the old state or the new one, and the start
 //!   after it can tell which.
 //! - What is not proven is not called applied: anything but a read-back that equals the plan brings the last good state back.
-//! - A local policy goes before what was rendered: what is sent meanwhile is checked and kept, and in force once the local one is gone.
+//! - A local policy goes before what was rendered: what is sent meanwhile is checked and kept, and in force once the local one is gone: on trial then,
+//!   where its content was never confirmed.
+//! - What is held and what is on trial are the same in memory and on disk after each step.
 //! - Kernel and disk are traits here; the machine itself touches neither clock nor socket.
 //!
 //! It does not check signatures (the session does, before) and does not decide when to drop a session.
@@ -192,7 +194,7 @@ impl<K: Kernel, S: Store> Engine<K, S> {
                 if let Some(entry) = candidate {
                     let held = self.lay_out(entry);
                     if self.kernel.check(&held.ruleset)?.is_none() {
-                        self.settle_in_force(&held)?;
+                        self.settle(&held)?;
                         self.hold_in_force(held);
                         return Ok(Started::Completed);
                     }
@@ -279,7 +281,7 @@ impl<K: Kernel, S: Store> Engine<K, S> {
         if self.local.is_some() {
             return match self.try_retain(update) {
                 Ok(held) => {
-                    self.held = Some(held);
+                    self.hold(held);
                     Outcome::retained(update)
                 }
                 Err(refusal) => Outcome::new(update, None, Some(refusal)),
@@ -313,7 +315,7 @@ impl<K: Kernel, S: Store> Engine<K, S> {
         let failed = match self.kernel.apply(base, &held.ruleset, depth) {
             Attempt::Holds => {
                 fail_point("an update", "read back, before it is good on disk");
-                match self.settle_in_force(&held) {
+                match self.settle(&held) {
                     Ok(()) => {
                         fail_point("an update", "good on disk, before it is told");
                         return Ok(held);
@@ -350,7 +352,7 @@ impl<K: Kernel, S: Store> Engine<K, S> {
         let held = self.lay_out(Entry { origin: update.origin, stamp: update.stamp, body });
         let record = Record { origin: update.origin, stamp: update.stamp, content: accept::record(update) };
         self.store.append(&record).map_err(|cause| Refusal::accepted(Reason::NotDurable, &*cause))?;
-        self.store.settle_good(&held.entry).map_err(|cause| Refusal::accepted(Reason::NotDurable, &*cause))?;
+        self.settle(&held).map_err(|cause| Refusal::accepted(Reason::NotDurable, &*cause))?;
         Ok(held)
     }
 
@@ -389,7 +391,7 @@ impl<K: Kernel, S: Store> Engine<K, S> {
     /// Reads the whole table; what differs, if anything does: it is to be repaired.
     ///
     /// # Errors
-    /// The kernel's reason if it could not be read.
+    /// The kernel's reason if it could not be read; nothing is proven then.
     pub fn find_drift(&mut self) -> Result<Option<Deviation>, Cause> {
         let open;
         let ruleset = match in_force(self.local.as_ref(), self.held.as_ref()) {
@@ -400,8 +402,9 @@ impl<K: Kernel, S: Store> Engine<K, S> {
             }
             None => return Ok(None),
         };
-        let deviation = self.kernel.check(ruleset)?;
-        self.unproven = deviation.is_some();
+        let found = self.kernel.check(ruleset);
+        self.unproven = !matches!(found, Ok(None));
+        let deviation = found?;
         self.drifts += u64::from(deviation.is_some());
         Ok(deviation)
     }
@@ -417,9 +420,13 @@ impl<K: Kernel, S: Store> Engine<K, S> {
     /// Whether anybody wrote to any ruleset since ours was last read and found right.
     ///
     /// # Errors
-    /// The kernel's reason if that could not be read.
+    /// The kernel's reason if that could not be read; what is to be in force is not proven then.
     pub fn has_moved(&mut self) -> Result<bool, Cause> {
-        self.kernel.has_moved()
+        let moved = self.kernel.has_moved();
+        if moved.is_err() && (self.owes_open || self.in_force().is_some()) {
+            self.doubt();
+        }
+        moved
     }
 
     /// Somebody wrote to the table and it is not read now: nothing is proven until the next read.

@@ -18,6 +18,8 @@ use uuid::Uuid;
 use super::*;
 use crate::plan::{Difference, RuleId};
 
+mod beside_local;
+
 #[test]
 fn an_update_is_written_down_put_into_the_kernel_read_back_and_then_good() {
     let world = World::new();
@@ -281,6 +283,31 @@ fn drift_is_found_counted_and_repaired() {
 }
 
 #[test]
+fn what_cannot_be_read_is_not_proven_until_it_was_read_again() {
+    let world = World::new();
+    let mut engine = world.engine();
+    world.0.borrow_mut().is_dark = true;
+    assert!(engine.has_moved().is_err() && engine.is_proven(), "nothing is to be there that could be missing");
+    world.0.borrow_mut().is_dark = false;
+    engine.apply(&whole(1, &isolated(true)));
+    let reads: [fn(&mut FakeEngine) -> bool; 2] =
+        [|engine| engine.find_drift().is_err(), |engine| engine.has_moved().is_err()];
+    for read in reads {
+        assert!(engine.is_proven());
+        world.0.borrow_mut().is_dark = true;
+        assert!(read(&mut engine) && !engine.is_proven());
+        world.0.borrow_mut().is_dark = false;
+        assert_eq!((engine.find_drift().expect("reads"), engine.drifts()), (None, 0));
+    }
+    // What comes meanwhile is written from whatever is there.
+    world.0.borrow_mut().is_dark = true;
+    assert!(engine.find_drift().is_err());
+    engine.apply(&whole(2, &isolated(false)));
+    assert_eq!(world.steps().iter().filter(|step| *step == "apply whole").count(), 2);
+    assert!(engine.is_proven());
+}
+
+#[test]
 fn what_is_kept_open_changes_without_a_version_and_not_at_all_if_the_kernel_refuses() {
     let world = World::new();
     let mut engine = world.engine();
@@ -301,12 +328,12 @@ fn a_policy_on_trial_is_confirmed_with_all_before_it_and_only_what_changes_what_
     engine.apply(&whole(1, &isolated(true)));
     assert_eq!(engine.on_trial().map(|stamp| stamp.version.raw()), Some(1));
     engine.apply(&whole(2, &isolated(false)));
-    engine.confirm().expect("confirmed");
+    assert!(engine.confirm().expect("confirmed"));
     assert_eq!(engine.on_trial(), None);
     let same = Update { content: Content::Same, ..whole(3, &isolated(false)) };
     engine.apply(&same);
     assert_eq!(engine.on_trial(), None, "only the version rises");
-    engine.confirm().expect("nothing to confirm");
+    assert!(!engine.confirm().expect("nothing to confirm"));
     assert_eq!(engine.take_back().expect("nothing to take back"), None);
     let settled: Vec<String> = world.steps().into_iter().filter(|step| !step.contains("app")).collect();
     assert_eq!(settled, ["trial", "trial", "confirmed 2", "good 3"]);
@@ -388,8 +415,12 @@ struct State {
     steps: Vec<String>,
     append_fails: bool,
     good_fails: bool,
+    /// The kernel cannot be read.
+    is_dark: bool,
     trial: Trial,
 }
+
+type FakeEngine = Engine<FakeKernel, FakeStore>;
 
 #[derive(Clone, Default)]
 struct World(Rc<RefCell<State>>);
@@ -400,7 +431,7 @@ impl World {
     }
 
     /// A started engine that holds nothing.
-    fn engine(&self) -> Engine<FakeKernel, FakeStore> {
+    fn engine(&self) -> FakeEngine {
         let mut engine = Engine::new(FakeKernel(self.clone()), FakeStore(self.clone()), Kept::default());
         assert_eq!(engine.start(Loaded::Missing).expect("starts"), Started::Fresh);
         self.0.borrow_mut().steps.clear();
@@ -447,7 +478,11 @@ impl Kernel for FakeKernel {
     }
 
     fn check(&mut self, target: &Ruleset) -> Result<Option<Deviation>, Cause> {
-        Ok(match &self.0.0.borrow().kernel {
+        let state = self.0.0.borrow();
+        if state.is_dark {
+            return Err("dark".into());
+        }
+        Ok(match &state.kernel {
             None => Some(Deviation::of_table(Difference::NoTable)),
             Some(held) if held == target => None,
             Some(_) => Some(Deviation { first: Difference::Chain("in".to_owned()), counts: DriftCounts::default() }),
@@ -455,7 +490,7 @@ impl Kernel for FakeKernel {
     }
 
     fn has_moved(&mut self) -> Result<bool, Cause> {
-        Ok(false)
+        if self.0.0.borrow().is_dark { Err("dark".into()) } else { Ok(false) }
     }
 
     fn rules(&mut self) -> Result<Vec<ObservedRule>, Cause> {

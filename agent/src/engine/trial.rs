@@ -1,6 +1,8 @@
 //! A policy on trial: in force, and gone back from if it cut the host off from its gateways.
 //!
 //! - What was confirmed last stays at hand, on disk too, until what followed is confirmed; one confirmation is of all before it.
+//! - What is kept beside a local policy is on trial once that is gone: it was never in force.
+//! - An echo is no proof of a policy that the kernel is not known to hold.
 //! - A content that cut the host off is known by its digest and not tried again: not by another version, a recovery, a restart.
 //!
 //! Whether a policy cuts the host off is not decided here.
@@ -61,16 +63,17 @@ impl<K: Kernel, S: Store> Engine<K, S> {
         Ok(self.kernel.rules()?.iter().filter(|rule| counts(rule)).map(|rule| rule.counted.0).sum())
     }
 
-    /// What is on trial led to a gateway, and with it all before it.
+    /// What is on trial led to a gateway, and with it all before it; whether that ended its trial. It does not while the kernel is not known to hold it:
+    /// whatever led to a gateway then is something else.
     ///
     /// # Errors
     /// The disk's reason; it is still on trial then.
-    pub fn confirm(&mut self) -> Result<(), Cause> {
-        if let Some(held) = self.held.as_ref().filter(|_| self.fallback.is_some()) {
-            self.store.settle_confirmed(&held.entry)?;
-            self.fallback = None;
-        }
-        Ok(())
+    pub fn confirm(&mut self) -> Result<bool, Cause> {
+        let is_in_force = self.on_trial().is_some() && !self.unproven;
+        let Some(held) = self.held.as_ref().filter(|_| is_in_force) else { return Ok(false) };
+        self.store.settle_confirmed(&held.entry)?;
+        self.fallback = None;
+        Ok(true)
     }
 
     /// Goes back to what was confirmed last, and remembers what is on trial; what that was.
@@ -88,8 +91,8 @@ impl<K: Kernel, S: Store> Engine<K, S> {
         Ok(Some(stamp))
     }
 
-    /// Makes an update good: on trial where it changes what is enforced, or where something is on trial already.
-    pub(super) fn settle_in_force(&mut self, held: &Held) -> Result<(), Cause> {
+    /// Makes an update good: on trial where its content is not the one that was confirmed last.
+    pub(super) fn settle(&mut self, held: &Held) -> Result<(), Cause> {
         if self.is_tried(held) {
             return self.store.settle_trial();
         }
@@ -98,17 +101,21 @@ impl<K: Kernel, S: Store> Engine<K, S> {
 
     /// Holds what is in force now.
     pub(super) fn hold_in_force(&mut self, held: Held) {
+        self.hold(held);
+        self.unproven = false;
+    }
+
+    /// Holds what was settled, on trial or not, as the disk has it.
+    pub(super) fn hold(&mut self, held: Held) {
         let is_tried = self.is_tried(&held);
         let before = self.held.replace(held);
-        self.unproven = false;
-        if is_tried {
-            self.fallback.get_or_insert(before);
-        }
+        self.fallback = is_tried.then(|| self.fallback.take().unwrap_or(before));
     }
 
     fn is_tried(&self, held: &Held) -> bool {
-        let digest = self.held.as_ref().map(|held| held.entry.stamp.digest);
-        self.has_trials && (self.fallback.is_some() || digest != Some(held.entry.stamp.digest))
+        let confirmed = self.fallback.as_ref().unwrap_or(&self.held);
+        let digest = confirmed.as_ref().map(|confirmed| confirmed.entry.stamp.digest);
+        self.has_trials && digest != Some(held.entry.stamp.digest)
     }
 
     /// What the disk says of trials, when the agent starts.

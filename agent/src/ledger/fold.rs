@@ -2,6 +2,7 @@
 //!
 //! - Every content is held against the digest that its record names; changes apply to the last good one and to nothing else.
 //! - A trial begins with the first policy that was not confirmed: however many follow, what was confirmed last is what is gone back to.
+//! - A good one ends it. A confirmation of what is on no trial says nothing new: agents have written that.
 
 use holdfast_model::artifact;
 use holdfast_model::digest::Digest;
@@ -35,7 +36,7 @@ pub(super) fn fold(lines: Vec<Line>) -> Option<Folded> {
                 all.trial.fallback.get_or_insert(before);
             }
             Line::Failed => drop(all.candidate.take()?),
-            Line::Confirmed => drop(all.trial.fallback.take()?),
+            Line::Confirmed => all.trial.fallback = None,
             Line::TakenBack => {
                 let digest: Digest = all.good.as_ref()?.stamp.digest;
                 all.good = all.trial.fallback.take()?;

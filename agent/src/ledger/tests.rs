@@ -114,6 +114,22 @@ fn an_open_candidate_comes_back_as_one_and_a_failed_one_does_not() {
 }
 
 #[test]
+fn a_confirmation_of_what_is_on_no_trial_costs_nothing() {
+    let (folder, history) = (tempdir().expect("a folder"), history(3));
+    write(&folder, &history[..1]);
+    let (mut ledger, ..) = open(&folder);
+    ledger.append(&record(Some(&history[0]), &history[1])).expect("appended");
+    ledger.settle_trial().expect("settled");
+    // As agents did that kept an update beside a local policy, and went on with the trial in memory.
+    keep(&mut ledger, Some(&history[1]), &history[2]);
+    ledger.settle_confirmed(&history[2]).expect("confirmed");
+    drop(ledger);
+    let (ledger, loaded, fault) = open(&folder);
+    assert_eq!((loaded, fault), (Loaded::Found { good: Some(history[2].clone()), candidate: None }, None));
+    assert_eq!(ledger.trial(), Trial::default());
+}
+
+#[test]
 fn a_long_log_is_made_small_and_says_the_same() {
     let folder = tempdir().expect("a folder");
     let (mut ledger, ..) = open(&folder);

@@ -1,7 +1,8 @@
-//! For tests only (feature `test-hooks`): a table that is altered between commit and read-back, batches that the kernel refuses, a short queue.
+//! For tests only (feature `test-hooks`): a table that is altered between commit and read-back or cannot be read, batches that the kernel refuses, a short queue.
 //!
 //! - One element or rule is altered if the file that `HOLDFAST_AGENT_TEST_ALTER_FILE` names is there; it is taken away, so one file alters one apply.
 //! - Every batch asks for what is not there while the file that `HOLDFAST_AGENT_TEST_REFUSE_FILE` names is there.
+//! - No read of the whole table has an answer while the file that `HOLDFAST_AGENT_TEST_DARK_FILE` names is there.
 //! - If `HOLDFAST_AGENT_TEST_RECEIVE_BYTES` says a number, every message of a batch is answered, and answers find room for as many bytes.
 //! - A build without the feature has none of this.
 
@@ -17,6 +18,11 @@ use crate::plan::Ruleset;
 /// Whether a batch is to be refused.
 pub(super) fn refuses() -> bool {
     std::env::var_os("HOLDFAST_AGENT_TEST_REFUSE_FILE").is_some_and(|file| Path::new(&file).exists())
+}
+
+/// Whether the table is not to be read.
+pub(super) fn is_dark() -> bool {
+    std::env::var_os("HOLDFAST_AGENT_TEST_DARK_FILE").is_some_and(|file| Path::new(&file).exists())
 }
 
 /// How many bytes of answers may wait, if a test says so.

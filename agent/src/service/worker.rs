@@ -278,6 +278,8 @@ struct Thread {
     told: Told,
     last_writer: LastWriter,
     last_drift: Option<(Instant, LastDrift)>,
+    /// How often what is on trial changed: one that is on trial again is another.
+    trials: u64,
     /// How often the whole table was read to see whether it is as it should be.
     reads: u64,
     /// Whether it was told that a confirmation cannot be kept: it is tried twice a second.
@@ -320,6 +322,7 @@ impl Thread {
             told,
             last_writer,
             last_drift: None,
+            trials: 0,
             reads: 0,
             is_unkept_told: false,
             is_down: false,
@@ -403,6 +406,7 @@ impl Thread {
         if self.engine.local().map(|local| local.body.digest()) == digest {
             return Ok(false);
         }
+        self.memory.displaced();
         let changed = match body {
             Some(body) => self.engine.enforce_local(body).map(|()| true),
             None => self.engine.lift_local(),
@@ -457,7 +461,11 @@ impl Thread {
         }
         self.reads += 1;
         match self.engine.find_drift() {
-            Ok(None) => (self.fault, self.memory.differs) = (None, false),
+            Ok(None) => {
+                // Whoever was named did nothing that stayed: what is found next is somebody else's doing.
+                self.last_writer.forget();
+                (self.fault, self.memory.differs) = (None, false);
+            }
             Ok(Some(deviation)) => self.repair(&deviation),
             Err(error) => {
                 self.memory.differs = false;

@@ -42,6 +42,8 @@ pub(super) struct Attempted {
     wanted: Stamp,
     conditions: Vec<Condition>,
     at_ms: u64,
+    /// Whether the kernel took it, and nothing was put in its place since.
+    is_in_force: bool,
 }
 
 /// What is known of the table.
@@ -80,7 +82,15 @@ impl Memory {
     pub(super) fn attempted(&mut self, outcome: &Outcome) {
         self.is_kept_since |= outcome.kind != OutcomeKind::Failed;
         let (kind, wanted, conditions) = (outcome.kind, outcome.wanted, outcome.conditions.clone());
-        self.attempt = Some(Attempted { kind, wanted, conditions, at_ms: unix_ms() });
+        let is_in_force = kind == OutcomeKind::Applied;
+        self.attempt = Some(Attempted { kind, wanted, conditions, at_ms: unix_ms(), is_in_force });
+    }
+
+    /// A local policy takes the place of what the last attempt led to, or was in it.
+    pub(super) fn displaced(&mut self) {
+        if let Some(attempt) = &mut self.attempt {
+            attempt.is_in_force = false;
+        }
     }
 
     /// What the last attempt led to is gone back from.
@@ -123,6 +133,8 @@ impl Thread {
             .unwrap_or_else(|| (is_enforcing, Forwarded::observe(is_enforcing, &self.engine.kept().uplinks), now_ms));
         self.memory.forwarded = Some((of, forwarded, forwarded_at_ms));
         let is_contended = self.drift.is_contended(std::time::Instant::now());
+        // Put right by whatever it was: an update, a local policy.
+        self.memory.differs &= !self.engine.is_proven();
         let table = match (self.engine.is_proven(), self.memory.differs, is_contended) {
             (true, ..) => Table::Holds,
             (false, true, _) => Table::Differs,
@@ -180,9 +192,10 @@ fn of_other_attempt(kind: ConditionType, facts: &Facts<'_>) -> Option<StatedCond
 
 /// What is so of what is held.
 fn of_held(kind: ConditionType, facts: &Facts<'_>) -> (Holds, Reason, Basis, u64) {
-    let is_tried = facts.attempt.is_some_and(|attempt| Some(attempt.wanted) == facts.held);
-    let basis = if is_tried { Basis::Observed } else { Basis::Inferred };
-    let attempted_at_ms = facts.attempt.filter(|_| is_tried).map_or(facts.now_ms, |attempt| attempt.at_ms);
+    let led_here = |attempt: &&Attempted| attempt.kind != OutcomeKind::Failed && Some(attempt.wanted) == facts.held;
+    let attempt = facts.attempt.filter(led_here);
+    let (basis, attempted_at_ms) =
+        attempt.map_or((Basis::Inferred, facts.now_ms), |attempt| (Basis::Observed, attempt.at_ms));
     let observed = |status, reason, at_ms| (status, reason, Basis::Observed, at_ms);
     let (now, seen) = (facts.now_ms, facts.seen_at_ms);
     if kind == ConditionType::LedgerReadable {
@@ -198,7 +211,11 @@ fn of_held(kind: ConditionType, facts: &Facts<'_>) -> (Holds, Reason, Basis, u64
         ConditionType::SnapshotAccepted => (Holds::True, Reason::Done, basis, attempted_at_ms),
         ConditionType::Applied if facts.is_local => observed(Holds::False, Reason::LocalOverride, now),
         ConditionType::Applied if facts.table == Table::Holds => observed(Holds::True, Reason::Done, seen),
-        ConditionType::Applied => (Holds::True, Reason::Done, basis, attempted_at_ms),
+        // That the kernel took it was seen; whether it is still there is another condition's matter.
+        ConditionType::Applied => match attempt.filter(|attempt| attempt.is_in_force) {
+            Some(attempt) => observed(Holds::True, Reason::Done, attempt.at_ms),
+            None => observed(Holds::Unknown, of_table(facts.table, seen).1, seen),
+        },
         ConditionType::Verified if facts.is_local => observed(Holds::Unknown, Reason::NotReached, now),
         ConditionType::Verified => of_table(facts.table, seen),
         ConditionType::Confirmed if facts.is_local => observed(Holds::Unknown, Reason::LocalOverride, now),
@@ -256,6 +273,11 @@ mod tests {
         }
     }
 
+    /// The same, where the table holds something else.
+    fn mk_drifted(attempt: Option<&Attempted>) -> Facts<'_> {
+        Facts { table: Table::Differs, ..mk_facts(attempt) }
+    }
+
     fn mk_attempt(kind: OutcomeKind, version: u64, failed: Option<ConditionType>) -> Attempted {
         let condition = |one: ConditionType| {
             let (status, reason) = match failed.map(|failed| one.cmp(&failed)) {
@@ -267,7 +289,8 @@ mod tests {
             Condition { kind: one, status, reason, message: String::new(), observed_version }
         };
         let conditions = ConditionType::OF_ATTEMPT.map(condition).into();
-        Attempted { kind, wanted: mk_stamp(version), conditions, at_ms: 3 }
+        let is_in_force = kind == OutcomeKind::Applied;
+        Attempted { kind, wanted: mk_stamp(version), conditions, at_ms: 3, is_in_force }
     }
 
     fn told(facts: &Facts<'_>) -> Vec<(ConditionType, Holds, Reason, Basis, u64)> {
@@ -301,8 +324,31 @@ mod tests {
         assert_eq!(of(&started, ConditionType::SnapshotAccepted), inferred);
         assert_eq!(of(&started, ConditionType::Applied), YES, "the kernel was read and holds it");
         let unread = Facts { table: Table::Unread, ..started };
-        assert_eq!(of(&unread, ConditionType::Applied), inferred);
-        assert_eq!(of(&unread, ConditionType::Verified), (Holds::Unknown, Reason::ReadBackFailed, Basis::Observed));
+        let failed = (Holds::Unknown, Reason::ReadBackFailed, Basis::Observed);
+        assert_eq!(of(&unread, ConditionType::Applied), failed, "nobody saw that the kernel took it");
+        assert_eq!(of(&unread, ConditionType::Verified), failed);
+    }
+
+    #[test]
+    fn what_the_kernel_was_not_seen_to_take_is_not_told_as_applied() {
+        let unknown = |reason| (Holds::Unknown, reason, Basis::Observed);
+        let (applied, mut memory) = (mk_attempt(OutcomeKind::Applied, 2, None), Memory::new());
+        assert_eq!(of(&mk_drifted(Some(&applied)), ConditionType::Applied), YES, "it was, whatever came after it");
+        // Kept beside a local policy, or sent again and refused, or in force before a local policy that came and went.
+        let kept = mk_attempt(OutcomeKind::RetainedLocalOverride, 2, Some(ConditionType::Applied));
+        let refused = mk_attempt(OutcomeKind::Failed, 2, Some(ConditionType::Applied));
+        memory.attempt = Some(applied);
+        memory.displaced();
+        for attempt in [Some(&kept), Some(&refused), memory.attempt.as_ref(), None] {
+            let facts = mk_drifted(attempt);
+            assert_eq!(of(&facts, ConditionType::Applied), unknown(Reason::ReadBackDiffers), "{attempt:?}");
+            let war = Facts { table: Table::Doubted, ..facts.clone() };
+            assert_eq!(of(&war, ConditionType::Applied), unknown(Reason::Contended), "{attempt:?}");
+            let back = Facts { table: Table::Holds, ..facts };
+            assert_eq!(of(&back, ConditionType::Applied), YES, "it was read and is there: {attempt:?}");
+        }
+        let accepted = (Holds::True, Reason::Done, Basis::Observed);
+        assert_eq!(of(&mk_drifted(Some(&kept)), ConditionType::SnapshotAccepted), accepted, "it was, by that attempt");
     }
 
     #[test]

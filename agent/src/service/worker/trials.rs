@@ -4,16 +4,13 @@ use super::{OnTrial, Thread};
 
 impl Thread {
     /// Tells what is on trial; what was told before is another one.
-    pub(super) fn tell_trial(&self) {
-        let stamp = self.engine.on_trial();
-        self.told.trial.send_if_modified(|told| {
-            let is_same = told.map(|told| told.stamp) == stamp;
-            let nth = told.map_or(0, |told| told.nth) + 1;
-            if !is_same {
-                *told = stamp.map(|stamp| OnTrial { stamp, nth });
-            }
-            !is_same
-        });
+    pub(super) fn tell_trial(&mut self) {
+        let (stamp, told) = (self.engine.on_trial(), *self.told.trial.borrow());
+        if told.map(|told| told.stamp) != stamp {
+            self.trials += 1;
+            let nth = self.trials;
+            self.told.trial.send_replace(stamp.map(|stamp| OnTrial { stamp, nth }));
+        }
     }
 
     pub(super) fn is_on_trial(&self, trial: OnTrial) -> bool {
@@ -25,9 +22,12 @@ impl Thread {
             return false;
         }
         match self.engine.confirm() {
-            Ok(()) => {
+            Ok(true) => {
                 self.is_unkept_told = false;
                 tracing::info!(version = trial.stamp.version.raw(), "policy leads to a gateway: it is confirmed");
+            }
+            Ok(false) => {
+                tracing::debug!("a gateway gives an echo, and the kernel is not known to hold what is on trial")
             }
             Err(error) if self.is_unkept_told => {
                 tracing::debug!(%error, "that a policy is confirmed cannot be kept yet");

@@ -10,6 +10,7 @@ use holdfast_model::statement::OutcomeKind;
 use holdfast_wire::message::OutcomeReport;
 use nix::sys::signal::Signal;
 
+use super::local::{SHUT, overridden};
 use super::session::{applied, isolated, ruleset, world};
 use crate::support::agent::Host;
 use crate::support::gateway::{Gateway, stamp};
@@ -106,6 +107,32 @@ fn an_agent_that_is_killed_in_the_window_takes_the_policy_back_when_it_runs_agai
     assert_eq!(ruleset(&host), before);
     let (mut session, _) = gateway.open();
     assert_refused(&session.policy(2, &isolated(&["10.0.0.1"])));
+}
+
+#[test]
+fn a_policy_that_was_kept_beside_a_local_one_is_on_trial_once_that_is_gone_and_taken_back_if_it_cuts_the_host_off() {
+    let (host, mut gateway, _far) = unguarded();
+    let before = ruleset(&host);
+    host.write_policy(SHUT);
+    let (session, _) = gateway.open();
+    overridden(&host, &[&host.path("policy.json").display().to_string()]);
+    drop(session);
+    let (mut session, _) = gateway.open();
+    let kept = session.policy(2, &isolated(&["10.0.0.1"]));
+    assert_eq!((kept.kind, kept.applied), (OutcomeKind::RetainedLocalOverride, None));
+    // What the disk has of it is what counts.
+    host.end(Signal::SIGKILL);
+    drop(session);
+    host.run_session();
+    host.wait_until("the local policy is in force", || host.ask(&["healthcheck"]).status.success());
+    assert_ne!(ruleset(&host), before);
+    let (session, _) = gateway.open();
+    overridden(&host, &["--clear"]);
+    drop(session);
+    host.wait_until("it is taken back", || host.applied_version() == Some(1));
+    assert_eq!(ruleset(&host), before);
+    let (mut session, _) = gateway.open();
+    assert_refused(&session.policy(3, &isolated(&["10.0.0.1"])));
 }
 
 #[test]

@@ -10,7 +10,7 @@ use nix::sys::signal::Signal;
 use super::flows::world;
 use super::steady::{NOTHING, Probes};
 use crate::support::agent::Host;
-use crate::support::{listed, output_of};
+use crate::support::{listed, load_nft, output_of};
 
 const BEFORE: &str = r#"{"mode": "enforced", "ingress": {"isolated": true, "rules": [
     {"action": "allow", "protocol": "tcp", "ports": [80], "peers": ["10.0.0.1", "10.0.0.9"]}]}}"#;
@@ -240,6 +240,33 @@ fn answers_that_find_no_room_do_not_decide_what_was_applied() {
     let held = host.namespace.run(listed).iter().map(|block| block.matches("tcp dport").count()).sum::<usize>();
     assert!(held >= 999, "{held} rules");
     assert_eq!((&host.status()["policy"]["proven"], host.applied_version()), (&true.into(), Some(2)));
+}
+
+#[test]
+fn who_changed_nothing_that_stayed_is_not_named_for_a_change_whose_notice_was_lost() {
+    let mut host = Host::new(BEFORE);
+    host.set_variable("HOLDFAST_AGENT_TABLE_OWNER", Some("off"));
+    host.set_variable("HOLDFAST_AGENT_TEST_RECEIVE_BYTES", Some("16384"));
+    // The slow tick comes once in this test, at its start.
+    host.set_variable("HOLDFAST_AGENT_VERIFY_INTERVAL_MS", Some("3600000"));
+    host.start();
+    let policy = || host.status()["policy"].clone();
+    let load = |text: String| host.namespace.run(move || load_nft(&text));
+    host.wait_until("the first tick", || policy()["reads"].as_u64() > Some(0));
+    load("delete table inet holdfast".to_owned());
+    host.wait_until("it is told", || policy()["last_drift"]["process"] == "nft");
+    let reads = policy()["reads"].as_u64();
+    load("add chain inet holdfast passing\ndelete chain inet holdfast passing".to_owned());
+    host.wait_until("it is read", || policy()["reads"].as_u64() > reads);
+    assert_eq!(policy()["drifts"], 1, "nothing of it stayed");
+    host.signal(Signal::SIGSTOP);
+    // More notices than there is room for, and then ours among those that find none.
+    let elements: Vec<String> = (0..5_000_u32).map(|n| format!("10.2.{}.{}", n / 200, n % 200)).collect();
+    load(format!("table ip many {{\nset s {{ type ipv4_addr; elements = {{ {} }}; }}\n}}", elements.join(", ")));
+    load("delete table inet holdfast".to_owned());
+    host.signal(Signal::SIGCONT);
+    host.wait_until("it is found", || policy()["drifts"] == 2 && policy()["last_drift"]["repaired"] == true);
+    assert_eq!(policy()["last_drift"]["process"], serde_json::Value::Null, "nobody was named for this one");
 }
 
 /// How many answers to the agent's requests found no room, which the kernel tells as ENOBUFS; its own notices are of another socket, with groups.

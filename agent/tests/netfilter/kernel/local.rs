@@ -12,9 +12,9 @@ use super::session::{applied, isolated, ruleset, world};
 use crate::support::agent::Host;
 
 /// Denies everything inbound.
-const SHUT: &str = r#"{"mode": "enforced", "ingress": {"isolated": true, "rules": []}}"#;
+pub(super) const SHUT: &str = r#"{"mode": "enforced", "ingress": {"isolated": true, "rules": []}}"#;
 
-fn overridden(host: &Host, arguments: &[&str]) -> String {
+pub(super) fn overridden(host: &Host, arguments: &[&str]) -> String {
     let ran = host.ask(&[&["override"], arguments].concat());
     assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
     String::from_utf8_lossy(&ran.stdout).into_owned()

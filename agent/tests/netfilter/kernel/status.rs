@@ -109,3 +109,24 @@ fn a_war_for_the_table_is_told_as_one_and_what_was_confirmed_before_a_restart_st
     assert_eq!(of(&back, ConditionType::Verified), yes(1));
     assert_eq!(of(&back, ConditionType::NoDrift), yes(1), "a war is forgotten with its agent");
 }
+
+#[cfg(feature = "test-hooks")]
+#[test]
+fn a_table_that_cannot_be_read_is_told_as_unread_and_as_verified_once_it_was_read_again() {
+    let (mut host, mut gateway, _far) = world();
+    let dark = host.path("dark");
+    host.set_variable("HOLDFAST_AGENT_TEST_DARK_FILE", dark.to_str());
+    host.set_variable("HOLDFAST_AGENT_VERIFY_INTERVAL_MS", Some("300"));
+    host.run_session();
+    let (mut session, _) = gateway.open();
+    confirmed(&host, &mut session, 1, &isolated(&["10.0.0.1"]));
+    std::fs::write(&dark, "").unwrap();
+    let unread = (Holds::Unknown, Reason::ReadBackFailed, Some(1));
+    let told = session.status_until("it cannot be read", |report| of(report, ConditionType::Verified) == unread);
+    assert_eq!(of(&told.report, ConditionType::NoDrift), unread);
+    assert_eq!(host.status()["policy"]["proven"], false);
+    std::fs::remove_file(&dark).unwrap();
+    let back = session.status_until("it is read", |report| of(report, ConditionType::Verified) == yes(1));
+    assert_eq!(of(&back.report, ConditionType::NoDrift), yes(1));
+    assert_eq!(host.status()["policy"]["drifts"], 0);
+}
