@@ -2,7 +2,8 @@
 //!
 //! - What is judged is what is stored: a change is judged on one revision and stored on that one or not at all; where another came between, it is judged
 //!   again.
-//! - An acknowledgement names the digest of the plan, which names base, objects and every host's bodies: it is good for this change on this revision.
+//! - An acknowledgement names the digest of the plan, which names base, objects with their content, and every host's bodies: it is good for this change
+//!   on this revision.
 //! - What was done before under the name of its request is answered, never judged.
 //!
 //! The judgement is the model's ([`holdfast_model::brake`]).

@@ -1,7 +1,7 @@
 //! What a change would do: rendered on one consistent snapshot, compared host by host, written nowhere.
 //!
 //! - The renderer's own index and code: what a plan shows is what would be sent.
-//! - The digest names base revision, objects and every host's two policies, so that an apply can demand exactly this.
+//! - The digest names base revision, objects with what they are to say, and every host's two policies, so that an apply can demand exactly this.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -128,7 +128,7 @@ pub(crate) fn try_on(base: &Snapshot, wanted: &Wanted, limits: BrakeLimits) -> T
             affected.extend(after.apply(Edit::DeleteObject(key.clone())));
         }
     }
-    let mut named = Named::new(base.revision, &objects);
+    let mut named = Named::new(base.revision, &objects, &wanted.puts);
     for host in &wanted.hosts_out {
         affected.extend(after.apply(Edit::RemoveHost(*host)));
         named.gone(*host);
@@ -216,15 +216,27 @@ fn warnings(base: &Snapshot, wanted: &Wanted, objects: &BTreeMap<ObjectKey, Chan
     Snapshot::new(base.revision, intent).warnings(objects.keys())
 }
 
+/// The name of what an object is to say, whether a host is touched by that today or not.
+fn content_of(spec: &Spec) -> Digest {
+    // What cannot be written as JSON cannot be stored either; it has a name of its own all the same.
+    let bytes = serde_json::to_vec(spec).unwrap_or_else(|_| format!("{spec:?}").into_bytes());
+    Digest::of(&bytes)
+}
+
 /// The bytes that a plan's digest names.
 struct Named(Vec<u8>);
 
 impl Named {
-    fn new(base: Revision, objects: &BTreeMap<ObjectKey, Change>) -> Self {
-        let mut bytes = b"holdfast.dev plan v1\n".to_vec();
+    fn new(base: Revision, objects: &BTreeMap<ObjectKey, Change>, puts: &[Object]) -> Self {
+        let mut bytes = b"holdfast.dev plan v2\n".to_vec();
         bytes.extend_from_slice(&base.raw().to_be_bytes());
+        let said: BTreeMap<ObjectKey, &Spec> = puts.iter().map(|object| (object.key(), &object.spec)).collect();
         for (key, change) in objects {
             bytes.extend_from_slice(format!("{key} {}\n", change.word()).as_bytes());
+            // What is unchanged, or goes, is as the base has it.
+            if let (Change::Created | Change::Updated, Some(spec)) = (change, said.get(key)) {
+                bytes.extend_from_slice(content_of(spec).as_bytes());
+            }
         }
         Self(bytes)
     }
@@ -439,6 +451,30 @@ mod tests {
             planned(&base, &wanted).braked.map(|braked| braked.emptied.len())
         };
         assert_eq!((emptied(&["p"]), emptied(&["q"]), emptied(&["p", "q"])), (None, None, Some(2)));
+    }
+
+    #[test]
+    fn the_digest_names_what_objects_say_also_where_no_host_is_touched_by_it() {
+        let group = |cidr: &str| {
+            let text = "apiVersion: holdfast.dev/v1\nkind: AddressGroup\nmetadata: {name: g}\nspec: {cidrs: [CIDR]}\n";
+            mk_wanted(mk_objects(&text.replace("CIDR", cidr)), &[])
+        };
+        let (narrow, wide) = (group("10.0.0.0/24"), group("0.0.0.0/0"));
+        let base = mk_snapshot("");
+        let (one, other) = (planned(&base, &narrow), planned(&base, &wide));
+        assert!(one.hosts.is_empty() && other.hosts.is_empty() && one.objects == other.objects);
+        assert_ne!(one.digest, other.digest, "created");
+        assert_eq!(one.digest, planned(&base, &group("10.0.0.0/24")).digest);
+        let governed =
+            |port: &str| mk_wanted(mk_objects(&WEB.replace("app: db", "app: cache").replace("5432", port)), &[]);
+        let base = mk_snapshot(&WEB.replace("app: db", "app: cache"));
+        let (one, other) = (planned(&base, &governed("1")), planned(&base, &governed("2")));
+        assert!(one.hosts.is_empty() && other.hosts.is_empty() && one.objects == other.objects);
+        assert_ne!(one.digest, other.digest, "updated");
+        let mut turned = mk_wanted(mk_objects(WEB), &[]);
+        turned.puts.reverse();
+        let base = mk_snapshot("");
+        assert_eq!(planned(&base, &turned).digest, planned(&base, &mk_wanted(mk_objects(WEB), &[])).digest);
     }
 
     #[test]
