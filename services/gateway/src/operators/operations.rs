@@ -27,7 +27,7 @@ use super::request::{Key, Params, wait_of};
 use super::rollouts::held_view;
 use super::settle::{Looked, look_at};
 use super::status::look_again;
-use super::targets::{HostLook, Part, Presence, counts, look, overwritten_at};
+use super::targets::{HostLook, Part, Presence, counts, evidence, look};
 
 fn view(operation: &Operation) -> OperationView {
     OperationView {
@@ -61,9 +61,7 @@ async fn counted(door: &Shared, caller: &Caller, operation: &Operation) -> Resul
         let held = door.store.open_rollout().await?.filter(|open| open.held_revision < operation.revision);
         return Ok(OperationView { held: held.as_ref().and_then(held_view), ..view(operation) });
     }
-    let since = Instant::now();
-    let by = overwritten_at(door, operation).await?;
-    let fleet = door.fleet.read_since(since).await?;
+    let (fleet, by) = evidence(door, operation, Instant::now()).await?;
     let hosts = look(door, operation, by, &fleet).await?;
     let seen: Vec<&HostLook<'_>> = hosts.iter().filter(|host| sees(caller, host)).collect();
     Ok(OperationView { hosts: Some(counts(&seen)), ..view(operation) })
@@ -146,8 +144,7 @@ pub(crate) async fn one(
             return Ok(Json(counted(&door, &caller, &operation).await?));
         }
         // Whoever waits looks for itself: hints, by which the others look, may be away.
-        let by = overwritten_at(&door, &operation).await?;
-        let fleet = door.fleet.read_since(since).await?;
+        let (fleet, by) = evidence(&door, &operation, since).await?;
         if look_at(&door, &operation, by, &fleet).await? == Looked::Ended {
             door.ring([Hint::Event]);
             continue;
@@ -189,10 +186,8 @@ pub(crate) async fn hosts(
     let limit = cursor::limit_of(query.limit)?;
     let list = format!("hosts of {id} {wanted:?}");
     let after: Option<HostId> = cursor::decode(&list, query.cursor.as_deref())?;
-    let since = Instant::now();
     let operation = found(&door, id).await?;
-    let by = overwritten_at(&door, &operation).await?;
-    let fleet = door.fleet.read_since(since).await?;
+    let (fleet, by) = evidence(&door, &operation, Instant::now()).await?;
     let looks = look(&door, &operation, by, &fleet).await?;
     let is_asked_for = |host: &&HostLook<'_>| {
         let is_outcome = wanted.is_none_or(|wanted| wanted == host.outcome);

@@ -2,8 +2,11 @@
 //!
 //! - The rules are the model's ([`outcome_of`]); here evidence is put in their form.
 //! - A part of an operation that ended is told as it was seen then, never as it is now.
+//! - What overwrote an operation is looked up after the fleet was read: evidence of what overwrote it is then never taken for its own.
+//! - A fleet that was read before every host was rendered with an operation says nothing of it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use holdfast_api::operation::OperationHosts;
 use holdfast_events::OperationState;
@@ -15,6 +18,7 @@ use holdfast_model::status::{FRESH_MS, State, Verdict};
 use holdfast_store::operation::{Operation, Seen, Target};
 use holdfast_store::status::{ComponentStatus, Signed};
 use time::OffsetDateTime;
+use tokio::time::Instant;
 
 use super::door::Shared;
 use super::fleet::{JudgedComponent, JudgedFleet, JudgedHost};
@@ -96,11 +100,30 @@ pub(crate) async fn look<'a>(
     let targets = door.store.operation_targets(operation.id).await?;
     let between = if operation.state.is_terminal() { Vec::new() } else { between(&targets, fleet) };
     let revisions = if between.is_empty() { BTreeMap::new() } else { door.store.revisions_of(between).await? };
-    Ok(judged(operation.state, &targets, &Ground { overwritten_at, fleet, revisions, now: OffsetDateTime::now_utc() }))
+    let (revision, now) = (operation.revision, OffsetDateTime::now_utc());
+    Ok(judged(operation.state, &targets, &Ground { revision, overwritten_at, fleet, revisions, now }))
+}
+
+/// The fleet by a read that began at `since` or later, and what has something else in the place of what an operation changed.
+pub(crate) async fn evidence(
+    door: &Shared,
+    operation: &Operation,
+    since: Instant,
+) -> Result<(Arc<JudgedFleet>, Option<Revision>), Refusal> {
+    in_turn(door.fleet.read_since(since), overwritten_at(door, operation)).await
+}
+
+/// One after the other: what the second says is no older than what the first does.
+async fn in_turn<A, B>(
+    first: impl Future<Output = Result<A, Refusal>>,
+    second: impl Future<Output = Result<B, Refusal>>,
+) -> Result<(A, B), Refusal> {
+    let first = first.await?;
+    Ok((first, second.await?))
 }
 
 /// The first later revision that has something else in the place of what an operation changed.
-pub(crate) async fn overwritten_at(door: &Shared, operation: &Operation) -> Result<Option<Revision>, Refusal> {
+async fn overwritten_at(door: &Shared, operation: &Operation) -> Result<Option<Revision>, Refusal> {
     if operation.state.is_terminal() {
         return Ok(None);
     }
@@ -131,11 +154,20 @@ pub(crate) fn counts(hosts: &[&HostLook<'_>]) -> OperationHosts {
 
 /// What targets are judged by.
 pub(super) struct Ground<'a> {
+    /// That of the operation.
+    pub(super) revision: Revision,
     pub(super) overwritten_at: Option<Revision>,
     pub(super) fleet: &'a JudgedFleet,
     /// The revisions of what hosts have that is neither the newest nor what is waited for.
     pub(super) revisions: BTreeMap<(HostId, Component), Revision>,
     pub(super) now: OffsetDateTime,
+}
+
+impl Ground<'_> {
+    /// Whether the fleet was read before every host was rendered with the operation: hosts may be missing in it, and what it has of others is of before.
+    fn is_too_old(&self) -> bool {
+        self.fleet.rendered_revision < self.revision
+    }
 }
 
 /// Judges targets, which are in the order of their hosts.
@@ -164,6 +196,7 @@ fn part(state: OperationState, target: &Target, judged: Option<&JudgedHost>, gro
     };
     let outcome = match (target.seen, state) {
         (Some(seen), _) => seen,
+        (None, OperationState::Accepted) if ground.is_too_old() => HostOutcome::Pending,
         (None, OperationState::Accepted) => outcome_of(&facts),
         // Nobody waits for it any more.
         (None, OperationState::Cancelled) => HostOutcome::Cancelled,
@@ -261,4 +294,26 @@ fn between(targets: &[Target], fleet: &JudgedFleet) -> Vec<(HostId, Component, S
 fn find(fleet: &JudgedFleet, host: HostId) -> Option<&JudgedHost> {
     let at = fleet.hosts.binary_search_by_key(&host, |judged| judged.status.host).ok()?;
     fleet.hosts.get(at)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_overwrote_an_operation_is_looked_up_after_the_evidence_about_it() {
+        let asked = Mutex::new(Vec::new());
+        let ask = async |what: &'static str| {
+            asked.lock().expect("a lock").push(format!("{what} is asked"));
+            tokio::task::yield_now().await;
+            asked.lock().expect("a lock").push(format!("{what} is told"));
+            Ok(what)
+        };
+        let told = in_turn(ask("fleet"), ask("overwriting")).await.expect("both answer");
+        assert_eq!(told, ("fleet", "overwriting"));
+        let order = asked.into_inner().expect("a lock");
+        assert_eq!(order, ["fleet is asked", "fleet is told", "overwriting is asked", "overwriting is told"]);
+    }
 }

@@ -22,6 +22,8 @@ use uuid::Uuid;
 
 const NOW: OffsetDateTime = OffsetDateTime::UNIX_EPOCH;
 const ACCEPTED: OperationState = OperationState::Accepted;
+/// That of the operation.
+const REVISION: Revision = Revision::from_raw(1);
 
 #[test]
 fn an_operation_is_open_until_its_revision_is_rendered_and_every_target_has_it() {
@@ -121,7 +123,7 @@ fn what_a_host_has_between_counts_by_the_revision_that_it_is_of() {
         let key = (mk_id(1), Component::Policy);
         let revisions = revision.map(|revision| (key, Revision::from_raw(revision))).into_iter().collect();
         let overwritten_at = Some(Revision::from_raw(overwritten));
-        let ground = Ground { overwritten_at, fleet: &fleet, revisions, now: NOW };
+        let ground = Ground { revision: REVISION, overwritten_at, fleet: &fleet, revisions, now: NOW };
         judged(ACCEPTED, &[mk_target(1, target)], &ground)[0].outcome
     };
     assert_eq!(outcome(2, 3, None), HostOutcome::Applied, "the very version");
@@ -131,10 +133,24 @@ fn what_a_host_has_between_counts_by_the_revision_that_it_is_of() {
 }
 
 #[test]
+fn a_fleet_that_was_read_before_an_operation_was_rendered_ends_nothing_and_nobody_is_gone_by_it() {
+    // Host 1 was enrolled since, and the failure of host 2 is of what it had before.
+    let targets = [mk_target(1, 1), mk_target(2, 2)];
+    let mut fleet = mk_fleet(vec![mk_host(2, 1, State::Failed, 100)]);
+    let stored = |hosts: &[HostLook<'_>]| hosts.iter().flat_map(|host| host.unstored(false)).count();
+    fleet.rendered_revision = Revision::ZERO;
+    let hosts = looked(&targets, &fleet, None);
+    assert_eq!(hosts.iter().map(|host| host.outcome).collect::<Vec<_>>(), [HostOutcome::Pending; 2]);
+    assert_eq!((settle(true, &hosts, None), stored(&hosts)), (Settled::LookSoon, 0));
+    fleet.rendered_revision = REVISION;
+    assert_eq!(stored(&looked(&targets, &fleet, None)), 1, "whoever is not in one that was read later is gone");
+}
+
+#[test]
 fn a_part_of_an_operation_that_ended_is_told_as_it_was() {
     let fleet = mk_fleet(vec![mk_host(1, 1, State::Converged, 0)]);
     let of = |state, seen| {
-        let ground = Ground { overwritten_at: None, fleet: &fleet, revisions: BTreeMap::new(), now: NOW };
+        let ground = mk_ground(&fleet, None);
         judged(state, &[Target { seen, ..mk_target(1, 1) }], &ground)[0].outcome
     };
     assert_eq!(of(OperationState::Failed, None), HostOutcome::Pending);
@@ -143,7 +159,11 @@ fn a_part_of_an_operation_that_ended_is_told_as_it_was() {
 }
 
 fn looked<'a>(targets: &[Target], fleet: &'a JudgedFleet, overwritten_at: Option<Revision>) -> Vec<HostLook<'a>> {
-    judged(ACCEPTED, targets, &Ground { overwritten_at, fleet, revisions: BTreeMap::new(), now: NOW })
+    judged(ACCEPTED, targets, &mk_ground(fleet, overwritten_at))
+}
+
+fn mk_ground(fleet: &JudgedFleet, overwritten_at: Option<Revision>) -> Ground<'_> {
+    Ground { revision: REVISION, overwritten_at, fleet, revisions: BTreeMap::new(), now: NOW }
 }
 
 fn mk_id(n: u128) -> HostId {
