@@ -10,19 +10,21 @@ use holdfast_api::rollout::HeldView;
 use holdfast_api::status::{HostCounts, RevisionState, StatusView, WaitEnd, WaitFor};
 use holdfast_events::{SignatureBytes, VerifyingKeyBytes};
 use holdfast_identity::{Signature, VerifyingKey};
+use holdfast_model::condition::{Condition, ConditionType, Holds};
 use holdfast_model::desired::Component;
 use holdfast_model::ids::HostId;
 use holdfast_model::numbers::Revision;
 use holdfast_model::statement::{Authority, outcome_bytes, status_bytes};
-use holdfast_model::status::{Counts, Missing, State, Verdict};
+use holdfast_model::status::{Counts, Missing, State, Verdict, Words};
 use holdfast_store::Store;
+use holdfast_store::report::ObservedReport;
 use holdfast_store::status::{ComponentStatus, FleetStatus, HeldAt, HostStatus, Signed};
 use time::OffsetDateTime;
 use tokio::time::Instant;
 
 use super::refuse::Refusal;
 
-/// How long a failure must last to count: the one recovery snapshot follows it at once.
+/// How long a failure must last to count: the one recovery snapshot follows it at once, and what a report tells is often mended by the next look.
 pub(crate) const FAILURE_LASTS: time::Duration = time::Duration::seconds(10);
 
 /// One host with what its evidence amounts to.
@@ -97,8 +99,10 @@ impl JudgedFleet {
 
     /// Whether some host that may be seen has been failed for long.
     pub(crate) fn has_failed_long(&self, now: OffsetDateTime, sees: impl Fn(&JudgedHost) -> bool) -> bool {
-        let parts = self.hosts.iter().filter(|host| sees(host)).flat_map(JudgedHost::judged);
-        parts.into_iter().any(|(component, judged)| has_failed_long(component, judged.state, now))
+        let fails = |host: &JudgedHost| {
+            host.judged().any(|(component, judged)| has_failed_long(&host.status, component, judged, now))
+        };
+        self.hosts.iter().filter(|host| sees(host)).any(fails)
     }
 
     /// What a rollout holds back of those hosts, if the revision is later than what they are held at.
@@ -115,10 +119,37 @@ pub(crate) fn held_view(held: &HeldAt) -> HeldView {
     HeldView { rollout, revision: held.revision.raw(), hosts: 1, state }
 }
 
-/// Whether a component has been failed for so long that its recovery snapshot does not mend it any more.
-pub(crate) fn has_failed_long(component: &ComponentStatus, state: State, now: OffsetDateTime) -> bool {
-    let said = component.outcome.as_ref();
-    state == State::Failed && said.is_some_and(|said| now - said.at >= FAILURE_LASTS)
+/// Whether a component has been failed for so long that neither a recovery snapshot nor the next look of its agent mends it any more: by the
+/// newest word of it, be that an outcome or a report.
+pub(crate) fn has_failed_long(
+    host: &HostStatus,
+    component: &ComponentStatus,
+    judged: &JudgedComponent,
+    now: OffsetDateTime,
+) -> bool {
+    let said = match told_by_report(host, judged) {
+        Some((report, _)) => Some(report.at),
+        None => component.outcome.as_ref().map(|said| said.at),
+    };
+    judged.state == State::Failed && said.is_some_and(|at| now - at >= FAILURE_LASTS)
+}
+
+/// The report that says that a condition is not as it should be, and which, if it is a report that says so.
+fn told_by_report<'a>(host: &'a HostStatus, judged: &JudgedComponent) -> Option<(&'a ObservedReport, ConditionType)> {
+    let kind = judged.missing.and_then(Missing::condition)?;
+    let can_report = host.session.as_ref().is_some_and(|session| session.words == Words::Reports);
+    Some((host.report.as_ref().filter(|_| can_report)?, kind))
+}
+
+/// Why a component failed: the reason of its outcome, or the condition that a report says is false, with its reason.
+pub(crate) fn failure_of(host: &HostStatus, component: &ComponentStatus, judged: &JudgedComponent) -> Option<String> {
+    if let Some((report, kind)) = told_by_report(host, judged) {
+        let conditions = report.of(component.component).map(|of| of.conditions.as_slice()).unwrap_or_default();
+        let is_it = |condition: &&Condition| condition.kind == kind && condition.status == Holds::False;
+        let told = conditions.iter().map(|stated| &stated.condition).find(is_it);
+        return Some(told.map_or_else(|| kind.to_string(), |told| format!("{kind}: {}", told.reason.word())));
+    }
+    component.outcome.as_ref().map(|said| said.reason.word().to_owned())
 }
 
 /// Whether a wait is over by what is seen.

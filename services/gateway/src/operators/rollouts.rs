@@ -29,7 +29,7 @@ pub(crate) use self::start::InStages;
 use super::auth::{Act, Caller};
 use super::cursor;
 use super::door::Shared;
-use super::fleet::JudgedHost;
+use super::fleet::{JudgedHost, failure_of};
 use super::hosts::rfc3339;
 use super::refuse::Refusal;
 use super::request::{Key, Params, wait_of};
@@ -108,9 +108,9 @@ fn is_proven(host: &JudgedHost) -> bool {
 fn why(host: &JudgedHost) -> String {
     let in_question = host.judged().find(|(_, judged)| judged.state == host.state);
     let reason = in_question.and_then(|(status, judged)| match judged.state {
-        HostState::Failed => status.outcome.as_ref().map(|said| said.reason.word()),
+        HostState::Failed => failure_of(&host.status, status, judged),
         HostState::Converged | HostState::Degraded | HostState::Progressing | HostState::Unknown => {
-            judged.missing.map(holdfast_model::status::Missing::word)
+            judged.missing.map(|missing| missing.word().to_owned())
         }
     });
     let state = host.state;

@@ -17,7 +17,7 @@ use holdfast_runtime::Chain;
 use holdfast_store::operation::{Operation, Seen};
 
 use super::door::Shared;
-use super::fleet::{JudgedFleet, JudgedHost};
+use super::fleet::{JudgedFleet, JudgedHost, failure_of};
 use super::gauges;
 use super::refuse::Refusal;
 use super::targets::{self, HostLook};
@@ -100,10 +100,9 @@ fn failure_text(hosts: &[HostLook<'_>], counts: &OutcomeCounts) -> String {
 
 /// A host with the reason that it gave.
 fn failed_host(host: &JudgedHost) -> String {
-    let said = host.status.components.iter().zip(&host.components);
-    let mut reasons = said.filter(|(_, judged)| judged.state == State::Failed);
-    let reason = reasons.find_map(|(status, _)| status.outcome.as_ref().map(|said| said.reason.word()));
-    format!("{}/{} ({})", host.status.namespace, host.status.name, reason.unwrap_or("no reason"))
+    let mut failed = host.judged().filter(|(_, judged)| judged.state == State::Failed);
+    let reason = failed.find_map(|(status, judged)| failure_of(&host.status, status, judged));
+    format!("{}/{} ({})", host.status.namespace, host.status.name, reason.as_deref().unwrap_or("no reason"))
 }
 
 /// Looks whenever something happened, and now and then.

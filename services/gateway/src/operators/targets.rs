@@ -206,7 +206,7 @@ fn part(state: OperationState, target: &Target, judged: Option<&JudgedHost>, gro
             OperationState::Applied | OperationState::Failed | OperationState::Inactive | OperationState::Superseded,
         ) => HostOutcome::Pending,
     };
-    let now = evidence.as_ref().map(|evidence| evidence.state);
+    let now = evidence.as_ref().map(|evidence| evidence.judged.state);
     Part {
         component: target.component,
         stamp: target.stamp,
@@ -221,19 +221,18 @@ fn part(state: OperationState, target: &Target, judged: Option<&JudgedHost>, gro
 struct Evidence<'a> {
     host: &'a JudgedHost,
     status: &'a ComponentStatus,
-    state: State,
+    judged: &'a JudgedComponent,
     /// Whether it is proven to have what was rendered for it last.
     is_in_force: bool,
-    signature_valid: bool,
 }
 
 impl<'a> Evidence<'a> {
     fn of(host: &'a JudgedHost, component: Component) -> Option<Self> {
         let mut pairs = host.status.components.iter().zip(&host.components);
         let (status, judged) = pairs.find(|(status, _)| status.component == component)?;
-        let JudgedComponent { state, missing, signature_valid } = *judged;
+        let JudgedComponent { state, missing, signature_valid: _ } = *judged;
         let is_in_force = Verdict { state, missing }.is_in_force();
-        Some(Self { host, status, state, is_in_force, signature_valid })
+        Some(Self { host, status, judged, is_in_force })
     }
 
     fn latest(&self) -> Option<Rendered> {
@@ -253,7 +252,7 @@ impl<'a> Evidence<'a> {
         // The same derivation, as if what it has were the newest.
         let as_if = ComponentStatus { latest: Some(applied), ..self.status.clone() };
         let trusts = |_: &_, signed: Signed<'_>| match signed {
-            Signed::Outcome(_) => self.signature_valid,
+            Signed::Outcome(_) => self.judged.signature_valid,
             Signed::Report(_) => self.host.report_valid,
         };
         self.host.status.verdict_of(&as_if, &trusts).is_in_force().then_some(applied)
@@ -275,7 +274,7 @@ impl<'a> Evidence<'a> {
     }
 
     fn has_failed_long(&self, now: OffsetDateTime) -> bool {
-        super::fleet::has_failed_long(self.status, self.state, now)
+        super::fleet::has_failed_long(&self.host.status, self.status, self.judged, now)
     }
 }
 

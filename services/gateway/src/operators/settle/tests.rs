@@ -13,9 +13,11 @@ use holdfast_model::digest::Digest;
 use holdfast_model::ids::{GatewayId, HostId};
 use holdfast_model::name::Name;
 use holdfast_model::numbers::{SessionEpoch, UpdateSeq, Version};
-use holdfast_model::statement::{Outcome, OutcomeKind};
-use holdfast_model::status::Words;
+use holdfast_model::report::HostReport;
+use holdfast_model::statement::{Outcome, OutcomeKind, StatusPlace};
+use holdfast_model::status::{Missing, Words};
 use holdfast_store::operation::Target;
+use holdfast_store::report::ObservedReport;
 use holdfast_store::status::{ComponentStatus, HostStatus, ObservedOutcome, SessionStatus};
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -93,6 +95,41 @@ fn a_failure_ends_an_operation_only_after_the_recovery_snapshot_had_its_chance()
         panic!("it failed")
     };
     assert_eq!(detail, "1 of 2 hosts did not take it: default/h1 (kernel_refused)");
+}
+
+/// A host that took its newest version long ago, and told a while ago that one thing is not as it should be.
+fn mk_reporting(n: u128, told_s_ago: i64) -> JudgedHost {
+    let mut host = mk_host(n, 1, State::Failed, 1_000);
+    host.status.components[0].outcome = Some(mk_said(n, 1, OutcomeKind::Applied, 1_000));
+    let mut report = HostReport::of_health(&[(Component::Policy, mk_stamp(1))], UpdateSeq::from_raw(1), 0);
+    for one in report.components.iter_mut().flat_map(|of| &mut of.conditions) {
+        if one.condition.kind == ConditionType::Verified {
+            (one.condition.status, one.condition.reason) = (Holds::False, Reason::ReadBackDiffers);
+        }
+    }
+    let place = StatusPlace { host: mk_id(n), session_epoch: SessionEpoch::from_raw(1), seq: 1 };
+    let (signature, at) = (SignatureBytes::from_bytes([0; 64]), NOW - time::Duration::seconds(told_s_ago));
+    host.status.report = Some(ObservedReport { place, report, signature, at });
+    if let Some(session) = &mut host.status.session {
+        session.words = Words::Reports;
+    }
+    let missing = Some(Missing::Condition(ConditionType::Verified, Holds::False));
+    host.components[0] = JudgedComponent { missing, ..host.components[0] };
+    host
+}
+
+#[test]
+fn a_failure_that_a_report_tells_lasts_from_the_report_and_is_told_by_its_condition_and_reason() {
+    let targets = [mk_target(1, 1)];
+    let fleet = mk_fleet(vec![mk_reporting(1, 1)]);
+    assert_eq!(settle(true, &looked(&targets, &fleet, None), None), Settled::LookSoon);
+    assert!(!fleet.has_failed_long(NOW, |_| true), "no wait ends by it");
+    let fleet = mk_fleet(vec![mk_reporting(1, FAILURE_LASTS.whole_seconds())]);
+    let Settled::End(OperationState::Failed, detail) = settle(true, &looked(&targets, &fleet, None), None) else {
+        panic!("it failed")
+    };
+    assert_eq!(detail, "1 of 1 host did not take it: default/h1 (Verified: read_back_differs)");
+    assert!(fleet.has_failed_long(NOW, |_| true));
 }
 
 #[test]
