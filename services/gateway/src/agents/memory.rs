@@ -348,6 +348,8 @@ impl AgentsStore for Memory {
         for fact in facts {
             if kept.is_current(fact.host, fact.session_epoch) || matches!(fact.seen, Seen::Closed(_)) {
                 recorded.requests += usize::from(matches!(fact.seen, Seen::Addresses(_)));
+                // Whether it is news is told by the store alone; to nobody's harm each is.
+                recorded.statuses_new += usize::from(matches!(fact.seen, Seen::Status(_)));
                 kept.facts.push(fact);
             } else {
                 recorded.stale.push((fact.host, fact.session_epoch));

@@ -4,6 +4,7 @@
 //! - Nothing is dropped while the database is away: facts wait, in memory that the sessions' own limits bound, and are tried again.
 //!   Presence alone coalesces: the latest word per host, and one that was not written at once is none: the host is heard again.
 //! - That the database is away is told once, however often it is tried, and so is its return.
+//! - Who looks at evidence is woken by what is news, not by what is said again: a fleet at rest wakes nobody.
 //! - A value that can never be written costs the one fact that it is in, loudly, and nobody else anything: a batch that is refused for one is split.
 //! - No write begins without the process's lease, each try anew: another may have declared this one dead meanwhile. One that is under way as the
 //!   lease ends may still be done: what keeps it from harm is the session_epoch of each fact.
@@ -250,13 +251,23 @@ impl<S: AgentsStore> Writer<S> {
         tracing::debug!(facts = facts.len(), "facts written");
         self.registry.supersede(&recorded.stale);
         recorded.faults.iter().for_each(|fault| gauges::record_other_fault(*fault));
-        if facts.iter().any(|fact| !matches!(fact.seen, Seen::Heard { .. } | Seen::Addresses(_))) {
+        if is_news(facts, recorded) {
             ring(&self.bell, Hint::Event);
         }
         if recorded.requests > 0 {
             ring(&self.bell, Hint::Request);
         }
     }
+}
+
+/// Whether those who look at evidence are to look again: not for what only says that a host is still there, or still as it was.
+fn is_news(facts: &[Fact], recorded: &FactsRecorded) -> bool {
+    let is_always = |fact: &Fact| match &fact.seen {
+        Seen::Closed(_) | Seen::Drift(_) | Seen::Fault { .. } | Seen::Outcome(_) | Seen::SnapshotSent { .. } => true,
+        // Of these the store says whether they are.
+        Seen::Addresses(_) | Seen::Heard { .. } | Seen::Status(_) => false,
+    };
+    recorded.statuses_new > 0 || facts.iter().any(is_always)
 }
 
 /// The halves of a batch that was refused for a value in it, the later one first; of a single fact nothing: it would be refused for ever, and what
@@ -276,5 +287,30 @@ fn split(mut facts: Vec<Fact>, error: &dyn std::error::Error) -> Vec<Vec<Fact>> 
 pub(super) fn ring(bell: &mpsc::Sender<Hint>, hint: Hint) {
     if bell.try_send(hint).is_err() {
         tracing::debug!("a hint is not rung: the bus lags");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_events::CloseReason;
+    use holdfast_model::numbers::UpdateSeq;
+    use holdfast_model::report::HostReport;
+    use holdfast_store::session::StatusSaid;
+    use uuid::Uuid;
+
+    use super::*;
+
+    #[test]
+    fn a_fleet_that_says_the_same_again_wakes_nobody() {
+        let report = HostReport::of_health(&[], UpdateSeq::ZERO, 0);
+        let said = StatusSaid { seq: 2, report, signature: holdfast_events::SignatureBytes::from_bytes([0; 64]) };
+        let (host, session_epoch) = (HostId::new(Uuid::from_u128(1)), SessionEpoch::from_raw(1));
+        let fact = |seen| Fact { host, session_epoch, seen };
+        let mut facts = vec![fact(Seen::Status(Box::new(said))), fact(Seen::Heard { age_ms: 1 })];
+        let (same, other) = (FactsRecorded::default(), FactsRecorded { statuses_new: 1, ..FactsRecorded::default() });
+        assert!(!is_news(&facts, &same));
+        assert!(is_news(&facts, &other));
+        facts.push(fact(Seen::Closed(CloseReason::AgentLeft)));
+        assert!(is_news(&facts, &same));
     }
 }

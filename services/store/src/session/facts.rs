@@ -80,6 +80,8 @@ pub struct FactsRecorded {
     pub stale: Vec<(HostId, SessionEpoch)>,
     /// How many requests were written for the renderer.
     pub requests: usize,
+    /// How many statuses said something else than the one before them, were of another session, or came after another answer.
+    pub statuses_new: usize,
     /// What was found wrong here, beside the faults that were handed over: each is one more event.
     pub faults: Vec<Fault>,
 }
@@ -175,7 +177,7 @@ async fn record_all(tx: &mut PgConnection, gateway: GatewayId, facts: &[Fact]) -
         record_drifts(tx, gateway, &sorted.drifts).await?;
     }
     if !sorted.statuses.is_empty() {
-        record_statuses(tx, gateway, &sorted.statuses).await?;
+        recorded.statuses_new = record_statuses(tx, gateway, &sorted.statuses).await?;
     }
     if !sorted.addresses.is_empty() {
         recorded.requests = write_reports(tx, gateway, &sorted.addresses).await?.len();

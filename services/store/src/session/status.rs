@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use holdfast_events::{Actor, SignatureBytes, StatusRecorded};
 use holdfast_model::digest::Digest;
 use holdfast_model::ids::{GatewayId, HostId};
-use holdfast_model::numbers::SessionEpoch;
+use holdfast_model::numbers::{SessionEpoch, UpdateSeq};
 use holdfast_model::report::HostReport;
 use sqlx::postgres::PgConnection;
 use uuid::Uuid;
@@ -35,29 +35,44 @@ pub(super) struct StatusFact {
     pub(super) said: StatusSaid,
 }
 
-/// What is known of a host: the place of its last status, and its name.
-type Known = ((SessionEpoch, u64), Digest);
+/// What is known of a host: the place of its last status, what it had answered by then, and its name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Known {
+    place: (SessionEpoch, u64),
+    answered: UpdateSeq,
+    digest: Digest,
+}
 
-/// Records statuses, in the order given.
+impl Known {
+    /// Whether evidence is another by this one: not if the same is only said again.
+    fn is_news_after(&self, before: Option<&Self>) -> bool {
+        let said = |known: &Self| (known.place.0, known.answered, known.digest);
+        before.map(said) != Some(said(self))
+    }
+}
+
+/// Records statuses, in the order given; how many of them are news.
 pub(super) async fn record_statuses(
     tx: &mut PgConnection,
     gateway: GatewayId,
     facts: &[StatusFact],
-) -> Result<(), Error> {
+) -> Result<usize, Error> {
     let hosts: BTreeSet<Uuid> = facts.iter().map(|fact| fact.host.uuid()).collect();
     let mut known = lock_known(tx, &hosts.into_iter().collect::<Vec<_>>()).await?;
-    let mut outbox = Outbox::new(Actor::Gateway(gateway));
+    let (mut outbox, mut news) = (Outbox::new(Actor::Gateway(gateway)), 0);
     // A later one of a host in one batch is the one that stays.
     let mut last: BTreeMap<HostId, (&StatusFact, Digest)> = BTreeMap::new();
     for fact in facts {
         let StatusFact { host, session_epoch, said } = fact;
         let place = (*session_epoch, said.seq);
         let before = known.get(host);
-        if before.is_some_and(|(known, _)| *known >= place) {
+        if before.is_some_and(|known| known.place >= place) {
             continue;
         }
         let digest = said.report.digest();
-        if before.is_none_or(|(_, known)| *known != digest) {
+        let now = Known { place, answered: said.report.answered, digest };
+        news += usize::from(now.is_news_after(before));
+        if before.is_none_or(|known| known.digest != digest) {
             let event = StatusRecorded {
                 host: *host,
                 session_epoch: *session_epoch,
@@ -69,23 +84,31 @@ pub(super) async fn record_statuses(
             };
             outbox.push_as(Actor::Host(*host), None, &event.into())?;
         }
-        known.insert(*host, (place, digest));
+        known.insert(*host, now);
         last.insert(*host, (fact, digest));
     }
     keep(tx, &last).await?;
-    outbox.write(tx).await
+    outbox.write(tx).await?;
+    Ok(news)
 }
 
 async fn lock_known(tx: &mut PgConnection, hosts: &[Uuid]) -> Result<BTreeMap<HostId, Known>, Error> {
-    let rows: Vec<(Uuid, i64, i64, Vec<u8>)> = sqlx::query_as(
-        "SELECT host_id, session_epoch, seq, digest FROM statuses WHERE host_id = ANY($1) ORDER BY host_id FOR UPDATE",
+    type Row = (Uuid, i64, i64, i64, Vec<u8>);
+    let rows: Vec<Row> = sqlx::query_as(
+        "SELECT host_id, session_epoch, seq, answered, digest FROM statuses WHERE host_id = ANY($1) \
+         ORDER BY host_id FOR UPDATE",
     )
     .bind(hosts)
     .fetch_all(tx)
     .await?;
-    let read = |(host, epoch, seq, name): (Uuid, i64, i64, Vec<u8>)| {
+    let read = |(host, epoch, seq, answered, name): Row| {
         let epoch = SessionEpoch::from_raw(number("statuses.session_epoch", epoch)?);
-        Ok((HostId::new(host), ((epoch, number("statuses.seq", seq)?), digest("statuses.digest", &name)?)))
+        let known = Known {
+            place: (epoch, number("statuses.seq", seq)?),
+            answered: UpdateSeq::from_raw(number("statuses.answered", answered)?),
+            digest: digest("statuses.digest", &name)?,
+        };
+        Ok((HostId::new(host), known))
     };
     rows.into_iter().map(read).collect()
 }

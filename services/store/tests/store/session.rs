@@ -10,7 +10,7 @@ use holdfast_model::numbers::{SessionEpoch, UpdateSeq};
 use holdfast_model::statement::OutcomeKind;
 use holdfast_model::status::{Missing, State, Verdict};
 use holdfast_store::session::{
-    Closing, DriftSaid, Fact, FactsRecorded, HostNewest, Opened, Opening, Recorded, Seen, SnapshotReport,
+    Closing, DriftSaid, Fact, FactsRecorded, HostNewest, Opened, Opening, Recorded, Seen, SnapshotReport, StatusSaid,
 };
 use holdfast_store::status::Signed;
 use tokio::task::JoinSet;
@@ -282,7 +282,8 @@ async fn facts_of_one_batch_are_one_transaction_and_the_same_again_is_nothing() 
         fact(epoch, Seen::Fault { fault: Fault::UnknownUpdate, component: None, update_seq: None }),
         fact(epoch, Seen::Closed(CloseReason::AgentLeft)),
     ];
-    let stale = FactsRecorded { stale: vec![(host, first)], requests: 0, faults: vec![Fault::StaleSession] };
+    let (stale, faults) = (vec![(host, first)], vec![Fault::StaleSession]);
+    let stale = FactsRecorded { stale, faults, ..FactsRecorded::default() };
     assert_eq!(fleet.agents.record_facts(fleet.gateway, facts).await.expect("records"), stale);
     let closed = fleet.server.sql("SELECT session_epoch, close_reason FROM sessions");
     assert_eq!(closed, "2|agent_left\n");
@@ -337,6 +338,25 @@ async fn a_host_that_can_report_is_converged_by_a_report_of_its_session_after_it
     assert_eq!(missing().await, None);
     let told = fleet.server.sql("SELECT count(*) FROM events WHERE kind = 'status.recorded'");
     assert_eq!(told, "1\n", "what is the same is told once");
+}
+
+#[tokio::test]
+async fn a_status_is_news_if_it_says_something_else_or_counts_anew_and_not_if_it_is_said_again() {
+    let (fleet, host) = mk_fleet().await;
+    let first = fleet.open(host).await;
+    let news = async |session_epoch, said: Vec<StatusSaid>| {
+        let fact = |said| Fact { host, session_epoch, seen: Seen::Status(Box::new(said)) };
+        let facts = said.into_iter().map(fact).collect();
+        fleet.agents.record_facts(fleet.gateway, facts).await.expect("records").statuses_new
+    };
+    assert_eq!(news(first, vec![mk_status(1, 0, 1), mk_status(2, 0, 1)]).await, 1, "the first");
+    assert_eq!(news(first, vec![mk_status(3, 0, 1)]).await, 0, "the same again");
+    assert_eq!(news(first, vec![mk_status(4, 1, 1)]).await, 1, "it answered something since");
+    assert_eq!(news(first, vec![mk_status(5, 1, 2)]).await, 1, "it has something else");
+    assert_eq!(news(first, vec![mk_status(5, 1, 2), mk_status(4, 9, 9)]).await, 0, "late ones");
+    let second = fleet.open(host).await;
+    assert_eq!(news(second, vec![mk_status(1, 1, 2)]).await, 1, "another session");
+    assert_eq!(news(first, vec![mk_status(9, 9, 3)]).await, 0, "one that is over");
 }
 
 /// Generated from the vocabulary, through the row and the read: a condition that blocks and is not seen is never converged.
