@@ -62,6 +62,10 @@ pub struct RolloutView {
     pub finished_at: Option<String>,
     /// The change that put back what it changed, if it was aborted.
     pub abort_revision: Option<u64>,
+    /// The first later revision that has something else in the place of what it changed, or of a part of it, if one came while it was open;
+    /// told where one rollout is asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overwritten_at: Option<u64>,
     /// Of an abort that was just made: its operation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub abort_operation: Option<String>,

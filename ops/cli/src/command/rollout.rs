@@ -112,6 +112,9 @@ pub(super) fn tell(one: &RolloutView) {
     if !in_the_way.is_empty() {
         word(&format!("in the way: {}", in_the_way.join(", ")));
     }
+    if let Some(revision) = one.overwritten_at.filter(|_| !one.finished) {
+        word(&format!("revision {revision} has something else in the place of what it changed, or of a part of it"));
+    }
     if one.state == "halted" {
         word(&format!("ask: holdfast rollout resume {}, holdfast rollout abort {}", one.id, one.id));
     }
@@ -180,6 +183,8 @@ async fn awaited_on(api: &Api, id: &str, timeout: Duration, format: Format) -> R
 /// How a rollout ends the command that waited for it.
 pub(super) fn end(one: &RolloutView) -> End {
     match one.state.as_str() {
+        // It went through the fleet, and something else was in its place by then.
+        "finished" if one.overwritten_at.is_some() => End::Conflict,
         "finished" => End::Done,
         "halted" | "aborted" => End::Failed,
         _ => End::NotApplied,
@@ -217,6 +222,7 @@ mod tests {
             stage_began_at: String::new(),
             finished_at: None,
             abort_revision: None,
+            overwritten_at: None,
             abort_operation: None,
             left: Vec::new(),
         }
@@ -226,6 +232,8 @@ mod tests {
     fn a_watch_of_a_rollout_ends_as_the_table_of_exit_codes_says() {
         let ends = ["finished", "halted", "aborted", "progressing", "paused"].map(|state| end(&mk_view(state)));
         assert_eq!(ends, [End::Done, End::Failed, End::Failed, End::NotApplied, End::NotApplied]);
+        let overwritten = |state| end(&RolloutView { overwritten_at: Some(9), ..mk_view(state) });
+        assert_eq!(["finished", "progressing"].map(overwritten), [End::Conflict, End::NotApplied]);
     }
 
     #[test]

@@ -136,6 +136,48 @@ async fn a_bad_canary_halts_it_and_no_other_host_has_a_new_version_and_an_abort_
 }
 
 #[tokio::test]
+async fn a_rollout_that_ends_counts_those_that_have_it_and_names_those_that_do_not() {
+    let mut plane = mk_plane().await;
+    let stages = ["--rollout", "--stage", "100%", "--max-failed", "1", "-o", "json"];
+    let begun = plane.run(&[["apply", "-f", "change.yaml"].as_slice(), &stages].concat()).await.json();
+    let id = begun["rollout"].as_str().expect("it began").to_owned();
+    plane.run(&["host", "decommission", "web-2"]).await.ended(0);
+    plane.render().await;
+    for name in ["db-1", "web-1"] {
+        plane.says(name, OutcomeKind::Applied).await;
+    }
+    plane.says("db-2", OutcomeKind::Failed).await;
+    let watched = plane.run(&["rollout", "watch", &id]).await;
+    let said =
+        "2 of 4 hosts have it; 1 failed, as may be: default/db-2 (failed: kernel_refused); 1 taken out of the fleet";
+    assert!(watched.code == 0 && watched.stderr.contains(said), "{watched:?}");
+    let told = "SELECT payload->>'hosts' FROM events WHERE kind = 'rollout.finished'";
+    assert_eq!(plane.postgres.sql(told).trim(), "2");
+    assert_eq!(plane.run(&["rebuild", "--check"]).await.code, 0);
+}
+
+#[tokio::test]
+async fn a_rollout_whose_change_was_taken_back_meanwhile_says_so_at_its_end_and_ends_no_command_well() {
+    let mut plane = mk_plane().await;
+    let id = begin(&plane).await;
+    let restored = plane.run(&["restore", "5", "-o", "json"]).await.json();
+    let by = restored["revision"].as_u64().expect("it changed something");
+    plane.render().await;
+    plane.all_say(OutcomeKind::Applied).await;
+    until(&plane, &id, |seen| seen["stage"] == 2).await;
+    plane.render().await;
+    plane.all_say(OutcomeKind::Applied).await;
+    let watched = plane.run(&["rollout", "watch", &id]).await;
+    let said = format!("revision {by} has something else in the place of what it changed");
+    assert!(
+        watched.code == 4 && watched.stderr.contains("is finished") && watched.stderr.contains(&said),
+        "{watched:?}"
+    );
+    assert_eq!(get(&plane, &id).await["overwritten_at"], by);
+    assert_eq!(plane.run(&["rebuild", "--check"]).await.code, 0);
+}
+
+#[tokio::test]
 async fn a_failure_that_recovers_at_once_halts_nothing() {
     let mut plane = mk_plane().await;
     let id = begin(&plane).await;

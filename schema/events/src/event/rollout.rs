@@ -108,12 +108,15 @@ payloads! {
         detail: Detail,
     }
 
-    /// Every host has what a rollout changed.
+    /// A rollout came to the end of its last stage: its hosts were proven to have what it changed, but for those that might fail or be unknown.
     RolloutFinished {
         /// Which rollout.
         rollout: RolloutId,
-        /// How many hosts it went through.
+        /// How many hosts were proven.
         hosts: u32,
+        /// Of the others, and of what took the place of the change meanwhile, for people; absent if there is neither.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        detail: Option<Detail>,
     }
 }
 

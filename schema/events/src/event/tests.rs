@@ -311,8 +311,8 @@ fn mk_rollouts() -> Vec<Event> {
         RolloutHalted { rollout, stage: 1, reason: HaltReason::Failed, count: 1, hosts, detail: detail.clone() }.into(),
         RolloutPaused { rollout, stage: 1 }.into(),
         RolloutResumed { rollout, stage: 1 }.into(),
-        RolloutAborted { rollout, revision: Some(revision), left: 1, detail }.into(),
-        RolloutFinished { rollout, hosts: 1 }.into(),
+        RolloutAborted { rollout, revision: Some(revision), left: 1, detail: detail.clone() }.into(),
+        RolloutFinished { rollout, hosts: 1, detail: Some(detail) }.into(),
     ]
 }
 

@@ -61,7 +61,7 @@ pub enum Step {
     Wait,
     /// The next stage opens.
     Open,
-    /// Every host has the change.
+    /// Every host has the change, but for those that may fail or be unknown.
     Finish,
     /// No further stage opens.
     Halt(Halt),

@@ -16,6 +16,7 @@ use holdfast_api::rollout::{HeldView, RolloutStageView, RolloutView};
 use holdfast_api::status::HostCounts;
 use holdfast_events::Hint;
 use holdfast_model::ids::{HostId, IdError, RolloutId};
+use holdfast_model::numbers::Revision;
 use holdfast_model::rollout::RolloutState;
 use holdfast_model::status::{Counts, State as HostState};
 use holdfast_store::once::Once;
@@ -64,7 +65,8 @@ fn view(rollout: &Rollout) -> RolloutView {
         created_at: rfc3339(rollout.created_at),
         stage_began_at: rfc3339(rollout.stage_began_at),
         finished_at: rollout.finished_at.map(rfc3339),
-        abort_revision: rollout.abort_revision.map(holdfast_model::numbers::Revision::raw),
+        abort_revision: rollout.abort_revision.map(Revision::raw),
+        overwritten_at: None,
         abort_operation: None,
         left: Vec::new(),
     }
@@ -86,6 +88,10 @@ async fn looked_at(door: &Shared, caller: &Caller, rollout: &Rollout) -> Result<
     let fleet = door.fleet.read_since(Instant::now()).await?;
     let stage_of: BTreeMap<HostId, u32> = door.store.rollout_hosts(rollout.id).await?.into_iter().collect();
     let mut view = view(rollout);
+    // An abort is what took the place of its change.
+    if rollout.state != RolloutState::Aborted {
+        view.overwritten_at = door.store.rollout_overwritten_at(rollout).await?.map(Revision::raw);
+    }
     for (stage, number) in view.stages.iter_mut().zip(1_u32..) {
         let is_of_it = |host: &&JudgedHost| {
             stage_of.get(&host.status.host) == Some(&number) && caller.sees(&host.status.namespace)

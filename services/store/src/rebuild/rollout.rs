@@ -51,7 +51,8 @@ pub(super) fn aborted(rows: &mut Rows, e: &RolloutAborted, time: Value) -> Refus
 
 pub(super) fn finished(rows: &mut Rows, e: &RolloutFinished, time: Value) -> Refused {
     let state = ("state", words(RolloutState::Finished));
-    amend(rows, e.rollout, [state, ("detail", words("")), ("finished_at", time)])
+    let detail = e.detail.as_ref().map_or_else(|| words(""), words);
+    amend(rows, e.rollout, [state, ("detail", detail), ("finished_at", time)])
 }
 
 /// Sets columns; the row has another number by that.

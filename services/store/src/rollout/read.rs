@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::Rollout;
 use crate::error::Error;
 use crate::pool::{Mode, Store};
-use crate::value::{from_json, number, text};
+use crate::value::{big, from_json, number, text};
 
 /// What every read of rollouts begins with; what the renderer said counts for the stages that are opened now only, and the database's last absence
 /// for nobody's time.
@@ -83,6 +83,32 @@ impl Store {
                 .fetch_all(tx)
                 .await?;
                 rows.into_iter().map(RolloutRow::rollout).collect()
+            })
+        })
+        .await
+    }
+
+    /// The first later revision that has something else in the place of what a rollout changed, or of a part of it; of one that ended, while it was open.
+    ///
+    /// # Errors
+    /// [`Error::Value`] if a stored revision cannot be read.
+    pub async fn rollout_overwritten_at(&self, rollout: &Rollout) -> Result<Option<Revision>, Error> {
+        let (revision, ended) = (rollout.revision, rollout.finished_at);
+        self.transact("find what overwrote a rollout", Mode::Statement, move |tx| {
+            Box::pin(async move {
+                let at: Option<i64> = sqlx::query_scalar(
+                    "SELECT min(v.revision) FROM objects t \
+                     JOIN objects o ON o.kind = t.kind AND o.namespace = t.namespace AND o.name = t.name \
+                     CROSS JOIN LATERAL (VALUES (o.from_revision), (o.to_revision)) AS v (revision) \
+                     JOIN revisions w ON w.revision = v.revision \
+                     WHERE (t.from_revision = $1 OR t.to_revision = $1) AND v.revision > $1 \
+                         AND ($2::timestamptz IS NULL OR w.at < $2)",
+                )
+                .bind(big(revision.raw())?)
+                .bind(ended)
+                .fetch_one(tx)
+                .await?;
+                at.map(|at| number("objects.from_revision", at).map(Revision::from_raw)).transpose()
             })
         })
         .await

@@ -24,8 +24,13 @@ use crate::value::{big, text};
 pub enum RolloutStep {
     /// The next stage opens.
     Open,
-    /// Every host has the change.
-    Finish,
+    /// Every host has the change, but for those that may fail or be unknown.
+    Finish {
+        /// How many hosts were proven.
+        hosts: u32,
+        /// Of the others, and of what took the place of the change meanwhile, for people.
+        detail: Option<Detail>,
+    },
     /// No further stage opens.
     Halt {
         /// Why.
@@ -110,10 +115,12 @@ impl Store {
 
 async fn take(tx: &mut PgConnection, actor: Actor, seen: &Rollout, step: RolloutStep) -> Result<bool, Error> {
     let (rollout, next) = (seen.id, seen.stage + 1);
-    let all = seen.stages.iter().map(|stage| stage.hosts).sum();
     let (state, stage, detail): (_, _, String) = match &step {
         RolloutStep::Open => (RolloutState::Progressing, next, String::new()),
-        RolloutStep::Finish => (RolloutState::Finished, seen.stage, String::new()),
+        RolloutStep::Finish { detail, .. } => {
+            let detail = detail.as_ref().map_or_else(String::new, |detail| detail.as_str().to_owned());
+            (RolloutState::Finished, seen.stage, detail)
+        }
         RolloutStep::Halt { detail, .. } => (RolloutState::Halted, seen.stage, detail.as_str().to_owned()),
     };
     let event = match step {
@@ -123,7 +130,7 @@ async fn take(tx: &mut PgConnection, actor: Actor, seen: &Rollout, step: Rollout
             };
             Event::from(RolloutStageOpened { rollout, stage: next, hosts: *hosts })
         }
-        RolloutStep::Finish => RolloutFinished { rollout, hosts: all }.into(),
+        RolloutStep::Finish { hosts, detail } => RolloutFinished { rollout, hosts, detail }.into(),
         RolloutStep::Halt { reason, mut hosts, detail } => {
             let count = u32::try_from(hosts.len()).map_err(|_| Error::value("hosts", hosts.len()))?;
             hosts.truncate(HALTED_HOSTS_MAX);

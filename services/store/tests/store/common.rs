@@ -23,7 +23,7 @@ use holdfast_store::intent::{Applied, IntentChange, Prune};
 use holdfast_store::lease::{Claim, RENDERER_LEASE};
 use holdfast_store::render::{RenderCommit, SignedState};
 use holdfast_store::request::{Decided, Decision, Enrolment, IssuedCertificate};
-use holdfast_store::rollout::{Rollout, RolloutStart};
+use holdfast_store::rollout::{Rollout, RolloutStart, RolloutStep};
 use holdfast_store::session::{DriftSaid, Instance, Opened, Opening, OutcomeReport, StatusSaid};
 use holdfast_store::testing::TestPostgres;
 use holdfast_store::token::TokenHash;
@@ -285,6 +285,11 @@ pub(crate) fn mk_drift(kind: DriftKind, total: u64) -> DriftSaid {
         process: Some((ProcessName::new("nft"), 4_321)),
         counts: DriftCounts { rules_foreign: 2, ..DriftCounts::default() },
     }
+}
+
+/// The last step of a rollout, with something to say.
+pub(crate) fn mk_finish() -> RolloutStep {
+    RolloutStep::Finish { hosts: 1, detail: Some(Detail::new("1 of 2 hosts have it")) }
 }
 
 /// A stage for each host.

@@ -23,7 +23,7 @@ use holdfast_store::token::TokenHash;
 use uuid::Uuid;
 
 use crate::common::{
-    Fleet, OPERATOR, mk_addresses, mk_certificate, mk_change, mk_drift, mk_enrolment, mk_name, mk_namespace,
+    Fleet, OPERATOR, mk_addresses, mk_certificate, mk_change, mk_drift, mk_enrolment, mk_finish, mk_name, mk_namespace,
     mk_opening, mk_report, mk_stamp, mk_status,
 };
 
@@ -75,7 +75,7 @@ async fn live_rollouts(fleet: &Fleet, hosts: &[holdfast_model::ids::HostId]) {
     let (asks, key) = (|| finished.id, None);
     fleet.operators.pause_rollout(OPERATOR, asks(), key.clone()).await.expect("pauses");
     fleet.operators.resume_rollout(OPERATOR, asks(), key).await.expect("resumes");
-    for step in [RolloutStep::Open, RolloutStep::Finish] {
+    for step in [RolloutStep::Open, mk_finish()] {
         fleet.let_go(finished.id).await;
         let seen = fleet.operators.load_rollout(finished.id).await.expect("reads").expect("is there");
         assert!(fleet.operators.step_rollout(OPERATOR, &seen, step).await.expect("steps"));

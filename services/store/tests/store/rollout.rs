@@ -12,7 +12,7 @@ use holdfast_store::once::{Once, RequestKey};
 use holdfast_store::operation::Operation;
 use holdfast_store::rollout::{AbortAnswer, Aborted, Moved, Rollout, RolloutStep};
 
-use crate::common::{Fleet, OPERATOR, mk_change, mk_namespace, mk_start};
+use crate::common::{Fleet, OPERATOR, mk_change, mk_finish, mk_namespace, mk_start};
 
 #[tokio::test]
 async fn a_rollout_begins_with_its_change_and_no_other_beside_it() {
@@ -54,16 +54,51 @@ async fn a_step_is_taken_on_the_row_as_it_was_seen_or_not_at_all() {
     assert!(one != other, "one of two that step at once does");
     let opened = load(&fleet, &seen).await;
     assert_eq!((opened.stage, opened.version, opened.held()), (2, 2, 0));
-    assert!(!step(&seen, RolloutStep::Finish).await);
+    assert!(!step(&seen, mk_finish()).await);
     fleet.operators.pause_rollout(OPERATOR, seen.id, None).await.expect("pauses");
-    assert!(!step(&load(&fleet, &seen).await, RolloutStep::Finish).await, "one that is paused goes nowhere");
+    assert!(!step(&load(&fleet, &seen).await, mk_finish()).await, "one that is paused goes nowhere");
     let resumed = fleet.operators.resume_rollout(OPERATOR, seen.id, None).await.expect("resumes");
     assert_eq!(resumed, Once::Now(Moved::Done));
-    assert!(step(&load(&fleet, &seen).await, RolloutStep::Finish).await);
+    assert!(step(&load(&fleet, &seen).await, mk_finish()).await);
     let ended = fleet.operators.resume_rollout(OPERATOR, seen.id, None).await.expect("answers");
     assert_eq!(ended, Once::Now(Moved::Not(RolloutState::Finished)));
     assert_eq!(fleet.operators.open_rollout().await.expect("reads"), None);
+    assert_eq!(load(&fleet, &seen).await.detail, "1 of 2 hosts have it");
+    let told = "SELECT payload->>'hosts', payload->>'detail' FROM events WHERE kind = 'rollout.finished'";
+    assert_eq!(fleet.server.sql(told), "1|1 of 2 hosts have it\n");
     assert_eq!(count(&fleet, "rollout.%"), 7);
+}
+
+#[tokio::test]
+async fn a_rollout_is_overwritten_by_what_changed_while_it_was_open_and_by_nothing_later() {
+    let (fleet, [a, b]) = mk_fleet().await;
+    let change = |labels: &str| mk_change(vec![mk_namespace("n", labels)]);
+    let apply = async |change| {
+        let applied = fleet.operators.apply_intent(change).await.expect("applies");
+        let Applied::Changed { revision, .. } = applied else { panic!("{applied:?}") };
+        revision
+    };
+    let at = async |rollout: &Rollout| {
+        let rollout = load(&fleet, rollout).await;
+        fleet.operators.rollout_overwritten_at(&rollout).await.expect("reads")
+    };
+    let finish = async |rollout: &Rollout| {
+        assert!(
+            fleet.operators.step_rollout(OPERATOR, &load(&fleet, rollout).await, mk_finish()).await.expect("steps")
+        );
+    };
+    let first = fleet.begin("n", "1", &[a, b]).await;
+    apply(mk_change(vec![mk_namespace("other", "x")])).await;
+    assert_eq!(at(&first).await, None, "another object");
+    finish(&first).await;
+    apply(change("2")).await;
+    assert_eq!(at(&first).await, None, "it had ended");
+    let second = fleet.begin("n", "3", &[a, b]).await;
+    let by = apply(change("4")).await;
+    apply(change("5")).await;
+    assert_eq!(at(&second).await, Some(by));
+    finish(&second).await;
+    assert_eq!(at(&second).await, Some(by), "also when it has ended");
 }
 
 #[tokio::test]

@@ -8,16 +8,18 @@ use std::time::Duration;
 
 use holdfast_events::{Actor, Detail, HaltReason, Hint};
 use holdfast_model::ids::{HostId, RolloutId};
+use holdfast_model::numbers::Revision;
 use holdfast_model::rollout::RolloutState;
 use holdfast_model::rollout::gate::{Gate, Halt, Look, Millis, Rules, Step};
+use holdfast_model::status::State;
 use holdfast_store::rollout::{Rollout, RolloutStep};
 use tokio::time::Instant;
 
 use super::super::door::Shared;
-use super::super::fleet::JudgedFleet;
+use super::super::fleet::{JudgedFleet, JudgedHost};
 use super::super::gauges;
 use super::super::refuse::Refusal;
-use super::why;
+use super::{is_proven, why};
 
 /// How often a rollout that progresses is looked at: what lasts is seen to last by looks.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
@@ -92,7 +94,7 @@ async fn look(door: &Shared, driver: &mut Driver) -> Result<Duration, Refusal> {
     let step = match driver.gate.handle_look(&seen, now) {
         Step::Wait => return Ok(LOOK_EVERY),
         Step::Open => RolloutStep::Open,
-        Step::Finish => RolloutStep::Finish,
+        Step::Finish => finished(door, &rollout, &fleet).await?,
         Step::Halt(halt) => halted(&rollout, &halt, &fleet),
     };
     take(door, &rollout, step).await
@@ -104,7 +106,10 @@ async fn take(door: &Shared, rollout: &Rollout, step: RolloutStep) -> Result<Dur
             RolloutStep::Open => {
                 tracing::info!(rollout = %rollout.id, stage = rollout.stage + 1, "a stage of a rollout opened");
             }
-            RolloutStep::Finish => tracing::info!(rollout = %rollout.id, "a rollout finished"),
+            RolloutStep::Finish { hosts, detail } => {
+                let detail = detail.as_ref().map_or("", Detail::as_str);
+                tracing::info!(rollout = %rollout.id, hosts, detail, "a rollout finished");
+            }
             RolloutStep::Halt { detail, .. } => {
                 tracing::warn!(rollout = %rollout.id, stage = rollout.stage, reason = detail.as_str(), "a rollout halted");
             }
@@ -113,6 +118,43 @@ async fn take(door: &Shared, rollout: &Rollout, step: RolloutStep) -> Result<Dur
     }
     // Whoever took it, the row is another by now.
     Ok(GATHER)
+}
+
+/// The end, with what is to be said of it. What overwrote the change is looked up after the hosts were read, so that a proof of that is not told as
+/// one of the change.
+async fn finished(door: &Shared, rollout: &Rollout, fleet: &JudgedFleet) -> Result<RolloutStep, Refusal> {
+    let by = door.store.rollout_overwritten_at(rollout).await?;
+    let proven = fleet.hosts.iter().filter(|host| is_proven(host)).count();
+    let hosts = u32::try_from(proven).unwrap_or(u32::MAX);
+    let said = last_words(rollout, by, fleet, hosts);
+    let detail = (!said.is_empty()).then(|| Detail::new(&said.join("; ")));
+    Ok(RolloutStep::Finish { hosts, detail })
+}
+
+/// What is not as the word `finished` has it.
+fn last_words(rollout: &Rollout, by: Option<Revision>, fleet: &JudgedFleet, proven: u32) -> Vec<String> {
+    let all: u64 = rollout.stages.iter().map(|stage| u64::from(stage.hosts)).sum();
+    let mut said = Vec::new();
+    if let Some(by) = by {
+        said.push(format!("revision {by} has something else in the place of what it changed, or of a part of it"));
+    }
+    if u64::from(proven) < all {
+        let what = if by.is_some() { "what there is now" } else { "it" };
+        said.push(format!("{proven} of {all} hosts have {what}"));
+    }
+    for (state, word) in [(State::Failed, "failed"), (State::Unknown, "unknown")] {
+        let hosts: Vec<&JudgedHost> = fleet.hosts.iter().filter(|host| host.state == state).collect();
+        if !hosts.is_empty() {
+            let names: Vec<String> = hosts.iter().take(NAMED_MAX).map(|host| why(host)).collect();
+            let more = if hosts.len() > names.len() { ", …" } else { "" };
+            said.push(format!("{} {word}, as may be: {}{more}", hosts.len(), names.join(", ")));
+        }
+    }
+    let gone = all.saturating_sub(fleet.hosts.len() as u64);
+    if gone > 0 {
+        said.push(format!("{gone} taken out of the fleet"));
+    }
+    said
 }
 
 fn halted(rollout: &Rollout, halt: &Halt, fleet: &JudgedFleet) -> RolloutStep {
