@@ -273,6 +273,33 @@ async fn c43_a_host_that_is_taken_out_while_an_operation_waits_for_it_is_cancell
     assert_eq!((&waited["state"], &waited["hosts"]["cancelled"]), (&"applied".into(), &1.into()), "{waited}");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c39_a_host_that_is_taken_out_twice_at_once_under_one_name_is_taken_out_once_and_both_are_told() {
+    const HOLDER: &str = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted AND objid = 1952804468";
+    let (runtime, plane) = (&tokio::runtime::Handle::current(), &mk_plane().await);
+    let take_out = || {
+        let (path, body) = ("/v1/hosts/web-1/decommission", json!({ "because": "sold" }));
+        let answer = runtime.block_on(ask(plane, path, "once", &body));
+        (answer.status.as_u16(), parsed(&answer))
+    };
+    let (one, other) = std::thread::scope(|scope| {
+        // Nobody's change gets its turn until both have asked: one waits in the database, the other behind it.
+        let held = scope.spawn(|| {
+            let hold = "PERFORM pg_advisory_xact_lock(x'696e74656e74'::bigint); PERFORM pg_sleep(1.5);";
+            plane.postgres.sql(&format!("DO $$ BEGIN {hold} END $$"))
+        });
+        let deadline = std::time::Instant::now() + Duration::from_secs(20);
+        while plane.postgres.sql(HOLDER).trim() != "1" {
+            assert!(std::time::Instant::now() < deadline, "the lock is held");
+        }
+        let asked = [scope.spawn(take_out), scope.spawn(take_out)];
+        let [one, other] = asked.map(|asked| asked.join().expect("it is answered"));
+        held.join().expect("it lets go");
+        (one, other)
+    });
+    assert_eq!((one.0, &one), (200, &other));
+}
+
 #[tokio::test]
 async fn i11_a_cancelled_operation_ends_its_waiting_and_changes_nothing_else() {
     let mut plane = mk_plane().await;

@@ -77,6 +77,19 @@ pub(crate) async fn decommission(
     }))
 }
 
+/// A host, its name, and what came of taking it out.
+type Taken = (HostId, String, Once<Decommissioned, KeptDecommission>);
+
+/// What was done under the name of the request, where it cannot be done now: another that came at once may have done it while this one waited.
+async fn done_before(door: &Shared, key: Option<&RequestKey>, refusal: Refusal) -> Result<Taken, Refusal> {
+    let Some(key) = key else { return Err(refusal) };
+    match door.store.recall_decommission(key.clone()).await? {
+        Some(Once::Before(kept)) => Ok((kept.host, kept.name.clone(), Once::Before(kept))),
+        Some(Once::Other) => Err(Refusal::other_request()),
+        Some(Once::Now(_)) | None => Err(refusal),
+    }
+}
+
 /// Takes it out on a revision on which its peers lose little by it, or are said to lose much.
 async fn take_out(
     door: &Shared,
@@ -85,19 +98,21 @@ async fn take_out(
     detail: Detail,
     acknowledge: Option<Acknowledgement>,
     key: Option<RequestKey>,
-) -> Result<(HostId, String, Once<Decommissioned, KeptDecommission>), Refusal> {
+) -> Result<Taken, Refusal> {
     let said = brake::because(acknowledge.as_ref())?;
     let _turn = door.brake.turn().await;
     let mut tries = 0;
     loop {
         let base = door.intent.current().await?;
-        let found = find_one(&base, caller, text)?;
-        let (host, name) = (found.id, host_name(found));
+        let (host, name) = match find_one(&base, caller, text) {
+            Ok(found) => (found.id, host_name(found)),
+            Err(refusal) => return done_before(door, key.as_ref(), refusal).await,
+        };
         let wanted = Arc::new(Wanted { hosts_out: [host].into(), ..Wanted::default() });
         let because = match brake::judged(door, caller, &base, &wanted, acknowledge.as_ref()).await? {
             Judged::Little => None,
             Judged::Meant => said.clone(),
-            Judged::Braked(refusal) => return Err(refusal),
+            Judged::Braked(refusal) => return done_before(door, key.as_ref(), refusal).await,
         };
         let (actor, expected) = (caller.actor(), Some(base.revision));
         let asked = Decommission { actor, host, detail: detail.clone(), expected, because };
