@@ -1,5 +1,6 @@
 //! The brake: no change that takes much away is stored unless somebody says that it is meant.
 //!
+//! - The abort of a rollout alone is not asked: it is the way out.
 //! - What is judged is what is stored: a change is judged on one revision and stored on that one or not at all; where another came between, it is judged
 //!   again.
 //! - An acknowledgement names the digest of the plan, which names base, objects with their content, and every host's bodies: it is good for this change
