@@ -15,6 +15,7 @@ mod rebuild;
 mod rollout;
 mod status;
 mod tokens;
+mod wait;
 
 use crate::api::Api;
 use crate::args::{Cli, Command, Goal, Operation, WaitOn, Waiting};

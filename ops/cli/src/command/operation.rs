@@ -1,11 +1,12 @@
 //! `operation`, and waiting for the end of one.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use holdfast_api::object::Page;
 use holdfast_api::operation::{OperationHostView, OperationHosts, OperationView};
 use serde_json::json;
 
+use super::wait::{Awaited, Next};
 use crate::api::{Api, escape};
 use crate::args::{Goal, Operation, Waiting};
 use crate::error::{End, Error};
@@ -13,10 +14,6 @@ use crate::output::{Answer, Format, or_dash, table, word};
 use crate::progress::Progress;
 use crate::words;
 
-/// How long one request waits: as often somebody who watches is told how far it is.
-const REQUEST_WAIT: Duration = Duration::from_secs(2);
-/// The pause before an API that is away, or one that cannot say more yet, is asked again.
-const RETRY: Duration = Duration::from_secs(1);
 /// How many hosts that keep an operation from its end are named.
 const MISSING_SHOWN: usize = 5;
 
@@ -150,51 +147,45 @@ pub(super) async fn tell_end(api: &Api, one: &OperationView, end: End) {
     }
 }
 
-/// Waits until an operation came to its goal or another end, the time is over, or Ctrl-C. An API that is away for a while is asked again.
-pub(super) async fn awaited(api: &Api, id: &str, waiting: Waiting, format: Format) -> Result<OperationView, Error> {
-    tokio::select! {
-        biased;
-        ended = awaited_on(api, id, waiting, format) => ended,
-        pressed = tokio::signal::ctrl_c() => {
-            pressed.map_err(Error::Runtime)?;
-            Err(Error::Interrupted { again: format!("wait operation {id}") })
+/// An operation that is waited for.
+struct Wanted<'a> {
+    id: &'a str,
+    goal: Goal,
+}
+
+impl Awaited for Wanted<'_> {
+    type View = OperationView;
+
+    const REQUEST_WAIT: Duration = Duration::from_secs(2);
+
+    fn subject(&self) -> String {
+        self.id.to_owned()
+    }
+
+    fn path(&self, once: Duration) -> String {
+        format!("{}?wait={}ms", path(self.id), once.as_millis())
+    }
+
+    fn see(&self, one: &OperationView, progress: &Progress) -> Next {
+        let hosts = one.hosts.unwrap_or_default();
+        progress.amount(hosts.total.saturating_sub(hosts.pending), hosts.total);
+        progress.say(&format!("waiting: {}", summary(one)));
+        match (one.finished, end(one, self.goal)) {
+            (false, _) => Next::Ask,
+            // It has come to its end, and is not proven everywhere: no request waits for that.
+            (true, End::NotConverged) => Next::Pause,
+            (true, _) => Next::Over,
         }
+    }
+
+    fn again(&self) -> String {
+        format!("wait operation {}", self.id)
     }
 }
 
-async fn awaited_on(api: &Api, id: &str, waiting: Waiting, format: Format) -> Result<OperationView, Error> {
-    let deadline = Instant::now() + waiting.timeout;
-    let progress = Progress::new(format);
-    progress.say(&format!("waiting: asking how far {id} is"));
-    loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let once = left.min(REQUEST_WAIT);
-        let answered: Result<OperationView, Error> =
-            api.get_waiting(&format!("{}?wait={}ms", path(id), once.as_millis()), once).await;
-        match answered {
-            Ok(one) => {
-                let hosts = one.hosts.unwrap_or_default();
-                progress.amount(hosts.total.saturating_sub(hosts.pending), hosts.total);
-                progress.say(&format!("waiting: {}", summary(&one)));
-                if end(&one, waiting.goal) != End::NotConverged && one.finished || left <= once {
-                    progress.finish();
-                    return Ok(one);
-                }
-                if one.finished {
-                    // It has come to its end, and is not proven everywhere: no request waits for that.
-                    tokio::time::sleep(RETRY.min(left)).await;
-                }
-            }
-            Err(error) if error.is_passing() && left > RETRY => {
-                progress.warn(&error.to_text());
-                tokio::time::sleep(RETRY).await;
-            }
-            Err(error) => {
-                progress.finish();
-                return Err(error);
-            }
-        }
-    }
+/// Waits until an operation came to its goal or another end.
+pub(super) async fn awaited(api: &Api, id: &str, waiting: Waiting, format: Format) -> Result<OperationView, Error> {
+    super::wait::wait(api, &Wanted { id, goal: waiting.goal }, waiting.timeout, format).await
 }
 
 /// How an operation ends the command that waited for it.

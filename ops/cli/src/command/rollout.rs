@@ -1,21 +1,17 @@
 //! `rollout`, and waiting for the end of one.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use holdfast_api::rollout::{RolloutRequest, RolloutStageView, RolloutView};
 use serde_json::json;
 
+use super::wait::{Awaited, Next};
 use crate::api::{Api, escape};
 use crate::args::{Rollout, Stages};
 use crate::error::{End, Error};
 use crate::output::{Answer, Format, or_dash, table, word};
 use crate::progress::Progress;
 use crate::words;
-
-/// How long one request waits: as often somebody who watches is told how far it is.
-const REQUEST_WAIT: Duration = Duration::from_secs(2);
-/// The pause before an API that is away, or a rollout that stands still, is asked again.
-const RETRY: Duration = Duration::from_secs(1);
 
 /// What is asked of the API, if a change is to go in stages.
 pub(super) fn request(stages: &Stages) -> Option<RolloutRequest> {
@@ -132,52 +128,43 @@ pub(super) fn summary(one: &RolloutView) -> String {
     format!("rollout {} of revision {} is {}{ended}: {stages}{held}", one.id, one.revision, one.state)
 }
 
-/// Waits until a rollout ended or halted, the time is over, or Ctrl-C. An API that is away for a while is asked again.
-pub(super) async fn awaited(api: &Api, id: &str, timeout: Duration, format: Format) -> Result<RolloutView, Error> {
-    tokio::select! {
-        biased;
-        ended = awaited_on(api, id, timeout, format) => ended,
-        pressed = tokio::signal::ctrl_c() => {
-            pressed.map_err(Error::Runtime)?;
-            Err(Error::Interrupted { again: format!("rollout watch {id}") })
+/// A rollout that is waited for.
+struct Wanted<'a>(&'a str);
+
+impl Awaited for Wanted<'_> {
+    type View = RolloutView;
+
+    const REQUEST_WAIT: Duration = Duration::from_secs(2);
+
+    fn subject(&self) -> String {
+        self.0.to_owned()
+    }
+
+    fn path(&self, once: Duration) -> String {
+        format!("{}?wait={}ms", path(self.0), once.as_millis())
+    }
+
+    fn see(&self, one: &RolloutView, progress: &Progress) -> Next {
+        let total = one.stages.iter().map(|stage| u64::from(stage.hosts)).sum();
+        let proven = one.stages.iter().filter(|stage| stage.opened).filter_map(|stage| stage.now);
+        progress.amount(proven.map(|now| now.converged + now.degraded).sum(), total);
+        progress.say(&format!("waiting: {}", summary(one)));
+        match (end(one), one.state.as_str()) {
+            // No request waits for somebody to resume it.
+            (End::NotApplied, "paused") => Next::Pause,
+            (End::NotApplied, _) => Next::Ask,
+            _ => Next::Over,
         }
+    }
+
+    fn again(&self) -> String {
+        format!("rollout watch {}", self.0)
     }
 }
 
-async fn awaited_on(api: &Api, id: &str, timeout: Duration, format: Format) -> Result<RolloutView, Error> {
-    let deadline = Instant::now() + timeout;
-    let progress = Progress::new(format);
-    progress.say(&format!("waiting: asking how far {id} is"));
-    loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let once = left.min(REQUEST_WAIT);
-        let answered: Result<RolloutView, Error> =
-            api.get_waiting(&format!("{}?wait={}ms", path(id), once.as_millis()), once).await;
-        match answered {
-            Ok(one) => {
-                let total = one.stages.iter().map(|stage| u64::from(stage.hosts)).sum();
-                let proven = one.stages.iter().filter(|stage| stage.opened).filter_map(|stage| stage.now);
-                progress.amount(proven.map(|now| now.converged + now.degraded).sum(), total);
-                progress.say(&format!("waiting: {}", summary(&one)));
-                if end(&one) != End::NotApplied || left <= once {
-                    progress.finish();
-                    return Ok(one);
-                }
-                if one.state == "paused" {
-                    // No request waits for somebody to resume it.
-                    tokio::time::sleep(RETRY.min(left)).await;
-                }
-            }
-            Err(error) if error.is_passing() && left > RETRY => {
-                progress.warn(&error.to_text());
-                tokio::time::sleep(RETRY).await;
-            }
-            Err(error) => {
-                progress.finish();
-                return Err(error);
-            }
-        }
-    }
+/// Waits until a rollout ended or halted.
+pub(super) async fn awaited(api: &Api, id: &str, timeout: Duration, format: Format) -> Result<RolloutView, Error> {
+    super::wait::wait(api, &Wanted(id), timeout, format).await
 }
 
 /// How a rollout ends the command that waited for it.

@@ -1,12 +1,13 @@
 //! `status` and `wait`.
 
 use std::cell::Cell;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use holdfast_api::object::Page;
 use holdfast_api::status::{HostView, RevisionState, StatusView, WaitEnd, WaitFor};
 use time::OffsetDateTime;
 
+use super::wait::{Awaited, Next};
 use crate::api::Api;
 use crate::args::{Goal, Waiting};
 use crate::error::{End, Error};
@@ -14,10 +15,6 @@ use crate::output::{Answer, Format, line, table, word};
 use crate::progress::Progress;
 use crate::words;
 
-/// How long one request waits: as often somebody who watches is told how far it is.
-const REQUEST_WAIT: Duration = Duration::from_secs(5);
-/// The pause before an API that is away is asked again.
-const RETRY: Duration = Duration::from_secs(1);
 /// How many hosts that keep a wait from its goal are named.
 const TROUBLED_SHOWN: usize = 5;
 /// How many are read to name those: the list begins with those in trouble, and has more than one kind of it.
@@ -122,28 +119,42 @@ pub(super) async fn wait(api: &Api, revision: Option<u64>, waiting: Waiting, for
     Ok(end)
 }
 
-/// Waits until the goal is reached, a host failed, the time is over, or Ctrl-C. An API that is away for a while is asked again.
-pub(super) async fn waited(
-    api: &Api,
-    revision: Option<u64>,
-    waiting: Waiting,
-    format: Format,
-) -> Result<StatusView, Error> {
-    let known = Cell::new(revision);
-    tokio::select! {
-        biased;
-        waited = waited_on(api, &known, waiting, format) => waited,
-        pressed = tokio::signal::ctrl_c() => {
-            pressed.map_err(Error::Runtime)?;
-            let again = known.get().map_or_else(String::new, |revision| format!(" --revision {revision}"));
-            Err(Error::Interrupted { again: format!("wait{again}") })
-        }
+/// A revision that is waited for on the whole fleet. The first answer names it: one that comes later is not waited for.
+struct Wanted {
+    revision: Cell<Option<u64>>,
+    goal: WaitFor,
+}
+
+impl Awaited for Wanted {
+    type View = StatusView;
+
+    const REQUEST_WAIT: Duration = Duration::from_secs(5);
+
+    fn subject(&self) -> String {
+        "the fleet".to_owned()
+    }
+
+    fn path(&self, once: Duration) -> String {
+        path(self.revision.get(), Some((once, self.goal)))
+    }
+
+    fn see(&self, status: &StatusView, progress: &Progress) -> Next {
+        self.revision.set(Some(status.revision));
+        progress.say(&format!("waiting: {}", summary(status)));
+        let is_over = matches!(status.wait, Some(WaitEnd::Reached | WaitEnd::Failed));
+        if is_over { Next::Over } else { Next::Ask }
+    }
+
+    fn again(&self) -> String {
+        let revision = self.revision.get().map_or_else(String::new, |revision| format!(" --revision {revision}"));
+        format!("wait{revision}")
     }
 }
 
-async fn waited_on(
+/// Waits until the goal is reached or a host failed.
+pub(super) async fn waited(
     api: &Api,
-    revision: &Cell<Option<u64>>,
+    revision: Option<u64>,
     waiting: Waiting,
     format: Format,
 ) -> Result<StatusView, Error> {
@@ -151,35 +162,7 @@ async fn waited_on(
         Goal::Applied => WaitFor::Applied,
         Goal::Converged => WaitFor::Converged,
     };
-    let deadline = Instant::now() + waiting.timeout;
-    let progress = Progress::new(format);
-    progress.say("waiting: asking how far the fleet is");
-    // The first answer names the revision: one that comes later is not waited for.
-    loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let once = left.min(REQUEST_WAIT);
-        let answered: Result<StatusView, Error> =
-            api.get_waiting(&path(revision.get(), Some((once, goal))), once).await;
-        match answered {
-            Ok(status) => {
-                progress.say(&format!("waiting: {}", summary(&status)));
-                let is_over = matches!(status.wait, Some(WaitEnd::Reached | WaitEnd::Failed)) || left <= once;
-                if is_over {
-                    progress.finish();
-                    return Ok(status);
-                }
-                revision.set(Some(status.revision));
-            }
-            Err(error) if error.is_passing() && left > RETRY => {
-                progress.warn(&error.to_text());
-                tokio::time::sleep(RETRY).await;
-            }
-            Err(error) => {
-                progress.finish();
-                return Err(error);
-            }
-        }
-    }
+    super::wait::wait(api, &Wanted { revision: Cell::new(revision), goal }, waiting.timeout, format).await
 }
 
 /// How a wait ends the command.
@@ -264,7 +247,7 @@ mod tests {
         let text = summary(&mk_status(RevisionState::Failed, None));
         assert_eq!(text, "revision 7 is failed: 1 of 3 hosts converged, 2 failed");
         assert_eq!(
-            path(Some(7), Some((REQUEST_WAIT, WaitFor::Applied))),
+            path(Some(7), Some((Wanted::REQUEST_WAIT, WaitFor::Applied))),
             "/v1/status?revision=7&wait=5000ms&for=applied"
         );
     }

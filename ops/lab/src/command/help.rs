@@ -62,6 +62,10 @@ pub(super) const PROBE_ENDS: &str =
     "Exit codes: 0 every packet passed, 1 one did not or could not be sent, 64 wrong usage.";
 pub(super) const PUBLISH: &str = "Examples:\n  holdfast-lab publish 127.0.0.1:7080=127.0.0.1:7080\n";
 pub(super) const START: &str = "\
+`./ops/up` starts the agents of its plane that do not run, with the settings that they have there (an empty \
+HOLDFAST_AGENT_FAILSAFE_PORTS among them, so that packets show the policy alone); what is started here has those of the \
+caller's environment.
+
 Examples:
   holdfast-lab start -- holdfast-agent run --state {state}
   holdfast-lab start web-1 -- \\
