@@ -19,4 +19,5 @@ mod operations;
 mod past;
 mod plane;
 mod rollouts;
+mod scoped;
 mod unchanged;

@@ -246,8 +246,11 @@ fn at_address(snapshot: &Snapshot, caller: &Caller, path: &str, address: IpAddr)
             ends: vec![End::outside(address)],
         }),
         (Some((namespace, party)), true) => {
-            // Judging it as somebody outside would be a wrong answer.
-            caller.may_in(Act::Read, &namespace)?;
+            // Judging it as somebody outside would be a wrong answer; whose it is is told to who sees them.
+            if !caller.sees(&namespace) {
+                let text = format!("{address} is in a namespace that the token does not reach");
+                return Err(Refusal::new(ProblemType::NotAllowed, text));
+            }
             Ok(party)
         }
         (Some(_), false) => Err(ambiguous(path, "several hosts or endpoints with this address: name one")),

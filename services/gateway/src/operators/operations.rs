@@ -29,7 +29,22 @@ use super::settle::{Looked, look_at};
 use super::status::look_again;
 use super::targets::{HostLook, Part, Presence, counts, evidence, look};
 
-fn view(operation: &Operation) -> OperationView {
+/// Why it ended so, as a caller may read it: of those that did not take it, hosts of every namespace are named.
+fn detail(caller: &Caller, operation: &Operation) -> String {
+    match operation.state {
+        OperationState::Failed if !caller.reaches_all() => {
+            "some hosts did not take it; those that this token may see are in the list of its hosts".to_owned()
+        }
+        OperationState::Accepted
+        | OperationState::Applied
+        | OperationState::Cancelled
+        | OperationState::Failed
+        | OperationState::Inactive
+        | OperationState::Superseded => operation.detail.clone(),
+    }
+}
+
+fn view(caller: &Caller, operation: &Operation) -> OperationView {
     OperationView {
         id: operation.id.to_string(),
         verb: operation.verb.word().to_owned(),
@@ -38,7 +53,7 @@ fn view(operation: &Operation) -> OperationView {
         changes: u64::from(operation.changes),
         state: operation.state.word().to_owned(),
         finished: operation.state.is_terminal(),
-        detail: operation.detail.clone(),
+        detail: detail(caller, operation),
         created_at: rfc3339(operation.created_at),
         finished_at: operation.finished_at.map(rfc3339),
         rendered: operation.is_rendered,
@@ -59,12 +74,12 @@ async fn found(door: &Shared, id: OperationId) -> Result<Operation, Refusal> {
 async fn counted(door: &Shared, caller: &Caller, operation: &Operation) -> Result<OperationView, Refusal> {
     if !operation.is_rendered {
         let held = door.store.open_rollout().await?.filter(|open| open.held_revision < operation.revision);
-        return Ok(OperationView { held: held.as_ref().and_then(held_view), ..view(operation) });
+        return Ok(OperationView { held: held.as_ref().and_then(held_view), ..view(caller, operation) });
     }
     let (fleet, by) = evidence(door, operation, Instant::now()).await?;
     let hosts = look(door, operation, by, &fleet).await?;
     let seen: Vec<&HostLook<'_>> = hosts.iter().filter(|host| sees(caller, host)).collect();
-    Ok(OperationView { hosts: Some(counts(&seen)), ..view(operation) })
+    Ok(OperationView { hosts: Some(counts(&seen)), ..view(caller, operation) })
 }
 
 /// One that is a host no more is in no namespace: it is told of to whoever reaches all.
@@ -106,7 +121,11 @@ pub(crate) async fn list(
         Some(last) if has_more => Some(cursor::encode(LIST, &last.id)?),
         Some(_) | None => None,
     };
-    Ok(Json(Page { items: operations.iter().map(view).collect(), next_cursor, revision: revision.raw() }))
+    Ok(Json(Page {
+        items: operations.iter().map(|operation| view(&caller, operation)).collect(),
+        next_cursor,
+        revision: revision.raw(),
+    }))
 }
 
 #[derive(Clone, Debug, Deserialize, IntoParams)]
@@ -246,8 +265,13 @@ pub(crate) async fn cancel(
     if operation.verb == OperationVerb::Decommission {
         caller.may_everywhere(Act::Operate)?;
     }
-    for namespace in door.store.operation_namespaces(operation.revision).await? {
-        caller.may_in(Act::Edit, &namespace)?;
+    let namespaces = door.store.operation_namespaces(operation.revision).await?;
+    if !namespaces.iter().all(|namespace| caller.sees(namespace)) {
+        // Which those are is not told to who does not see them.
+        return Err(Refusal::new(
+            ProblemType::NotAllowed,
+            format!("operation {id} is of namespaces that the token does not reach"),
+        ));
     }
     let key = key.map(|key| key.of(&caller));
     match door.store.cancel_operation(caller.actor(), id, key).await? {

@@ -1,7 +1,7 @@
 //! Rollouts: one, many, and what operators ask of them.
 //!
 //! - They hold hosts of every namespace: beginning, moving and ending one needs a token for all of them. Reading needs none.
-//! - Evidence is the one derivation's; what is counted is the hosts that the token may see.
+//! - Evidence is the one derivation's; what is counted is the hosts that the token may see, and nothing else is named to it.
 
 mod drive;
 mod start;
@@ -39,7 +39,22 @@ use super::status::look_again;
 /// How many hosts of a stage that are in the way of the next one are named.
 const IN_THE_WAY_MAX: usize = 5;
 
-fn view(rollout: &Rollout) -> RolloutView {
+/// Why it is so, as a caller may read it: what names hosts and objects names those of every namespace.
+fn detail(caller: &Caller, rollout: &Rollout) -> String {
+    let names_others = match rollout.state {
+        RolloutState::Progressing | RolloutState::Paused => false,
+        RolloutState::Halted | RolloutState::Finished | RolloutState::Aborted => !rollout.detail.is_empty(),
+    };
+    if caller.reaches_all() || !names_others {
+        return rollout.detail.clone();
+    }
+    let (state, stage) = (rollout.state, rollout.stage);
+    format!(
+        "{state} in stage {stage}; what is said of it names hosts and objects, and is told to tokens for all namespaces"
+    )
+}
+
+fn view(caller: &Caller, rollout: &Rollout) -> RolloutView {
     let stages = rollout.stages.iter().zip(1_u32..).map(|(stage, number)| RolloutStageView {
         stage: stage.stage.to_string(),
         hosts: stage.hosts,
@@ -54,7 +69,7 @@ fn view(rollout: &Rollout) -> RolloutView {
         held_revision: rollout.held_revision.raw(),
         state: rollout.state.word().to_owned(),
         finished: !rollout.state.is_open(),
-        detail: rollout.detail.clone(),
+        detail: detail(caller, rollout),
         stage: rollout.stage,
         stages: stages.collect(),
         held_hosts: rollout.held(),
@@ -87,7 +102,7 @@ pub(crate) fn held_view(rollout: &Rollout) -> Option<HeldView> {
 async fn looked_at(door: &Shared, caller: &Caller, rollout: &Rollout) -> Result<RolloutView, Refusal> {
     let fleet = door.fleet.read_since(Instant::now()).await?;
     let stage_of: BTreeMap<HostId, u32> = door.store.rollout_hosts(rollout.id).await?.into_iter().collect();
-    let mut view = view(rollout);
+    let mut view = view(caller, rollout);
     // An abort is what took the place of its change.
     if rollout.state != RolloutState::Aborted {
         view.overwritten_at = door.store.rollout_overwritten_at(rollout).await?.map(Revision::raw);
@@ -165,7 +180,11 @@ pub(crate) async fn list(
         Some(last) if has_more => Some(cursor::encode(LIST, &last.id)?),
         Some(_) | None => None,
     };
-    Ok(Json(Page { items: rollouts.iter().map(view).collect(), next_cursor, revision: revision.raw() }))
+    Ok(Json(Page {
+        items: rollouts.iter().map(|rollout| view(&caller, rollout)).collect(),
+        next_cursor,
+        revision: revision.raw(),
+    }))
 }
 
 #[derive(Clone, Debug, Deserialize, IntoParams)]
@@ -217,7 +236,7 @@ async fn moved(door: &Shared, caller: &Caller, id: RolloutId, was: Once<Moved>) 
         Once::Now(Moved::Unknown) => return Err(Refusal::not_found(format!("rollout {id}"))),
         Once::Other => return Err(Refusal::other_request()),
     }
-    Ok(Json(view(&found(door, id).await?)))
+    Ok(Json(view(caller, &found(door, id).await?)))
 }
 
 fn not_from(id: RolloutId, state: RolloutState) -> Refusal {
@@ -299,5 +318,5 @@ pub(crate) async fn abort(
         Once::Other => return Err(Refusal::other_request()),
     };
     let abort_operation = operation.map(|operation| operation.to_string());
-    Ok(Json(RolloutView { abort_operation, left, ..view(&found(&door, id).await?) }))
+    Ok(Json(RolloutView { abort_operation, left, ..view(&caller, &found(&door, id).await?) }))
 }
