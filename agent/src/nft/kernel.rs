@@ -324,8 +324,11 @@ impl Netfilter {
     fn check_whole(&mut self, target: &Ruleset) -> Result<Option<Deviation>, Error> {
         self.verified = None;
         #[cfg(feature = "test-hooks")]
-        if super::hook::is_dark() {
-            return Err(Error::Silent);
+        {
+            super::hook::hang();
+            if super::hook::is_dark() {
+                return Err(Error::Silent);
+            }
         }
         let (generation, observed) = self.observe_ours()?;
         let Some(observed) = observed else { return Ok(Some(Deviation::of_table(Difference::NoTable))) };

@@ -117,6 +117,8 @@ impl Error {
 
 /// How long the end of the session may take: whoever stops an agent waits for it.
 const FAREWELL_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long what is being answered may still take then: a thread that hangs answers nothing.
+const QUESTIONS_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Runs until a signal or `down`.
 ///
@@ -152,6 +154,7 @@ pub async fn run(config: Config) -> Result<(), Error> {
         kept,
         table_owner: config.table_owner,
         local,
+        verify_interval: config.verify_interval,
     })?;
     watch_kernel(&worker)?;
     let server = Server::listen(&config.state_folder).map_err(Error::Local)?;
@@ -197,7 +200,8 @@ async fn serve(
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (down, mut is_down) = watch::channel(false);
     let down = Arc::new(down);
-    let mut questions = JoinSet::new();
+    let (mut questions, mut rereading) = (JoinSet::new(), JoinSet::new());
+    let mut is_silence_told = false;
     loop {
         tokio::select! {
             // 1. Ending goes before everything else.
@@ -205,15 +209,15 @@ async fn serve(
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
             _ = is_down.changed() => break,
-            // 2. A new policy.
-            _ = hangup.recv() => {
-                if let Err(error) = service.reload().await? {
-                    tracing::error!(error = %Chain(&error), "policy file cannot be used");
-                }
-                if service.session.is_some()
-                    && let Err(reason) = service.reload_local().await?
-                {
-                    tracing::error!(reason, "local policy cannot be used");
+            () = service.worker.ended() => return Err(Error::Worker(WorkerGone)),
+            // 2. A new policy; beside the session, whose signs of life wait for no kernel.
+            _ = hangup.recv(), if rereading.is_empty() => {
+                let service = Arc::clone(service);
+                rereading.spawn(async move { service.reread().await });
+            }
+            Some(reread) = rereading.join_next() => {
+                if let Ok(reread) = reread {
+                    reread?;
                 }
             }
             // 3. The session.
@@ -230,10 +234,16 @@ async fn serve(
                 }
             },
             // 5. The slow look at the kernel.
-            _ = tick.tick() => service.worker.verify(),
+            _ = tick.tick() => {
+                service.worker.verify();
+                is_silence_told = tell_silence(service.worker.is_silent(), is_silence_told);
+            }
         }
     }
-    while questions.join_next().await.is_some() {}
+    let answered = async { while questions.join_next().await.is_some() {} };
+    if timeout(QUESTIONS_TIMEOUT, answered).await.is_err() {
+        tracing::warn!("the agent ends, and who asked it something has no answer");
+    }
     leaving.send_replace(true);
     if service.session.is_some() {
         // A gateway that takes no goodbye finds out by itself.
@@ -241,6 +251,18 @@ async fn serve(
     }
     tracing::info!("agent ends; what is enforced stays");
     Ok(())
+}
+
+/// Says once that the thread of kernel and disk hangs, and that it goes on; whether it was said that it does.
+fn tell_silence(is_silent: bool, is_told: bool) -> bool {
+    match (is_silent, is_told) {
+        (true, false) => tracing::error!(
+            "the thread that reads the kernel does not answer: nothing is known of the table, what it holds is enforced; end the agent and start it again"
+        ),
+        (false, true) => tracing::warn!("the thread that reads the kernel answers again"),
+        (true, true) | (false, false) => {}
+    }
+    is_silent
 }
 
 async fn answer(service: Arc<Service>, down: Arc<watch::Sender<bool>>, mut stream: UnixStream) {
@@ -280,6 +302,19 @@ impl Service {
                 Err(error) => Answer::Failed(error),
             },
         })
+    }
+
+    /// Reads again whatever files say what is to be enforced.
+    async fn reread(&self) -> Result<(), WorkerGone> {
+        if let Err(error) = self.reload().await? {
+            tracing::error!(error = %Chain(&error), "policy file cannot be used");
+        }
+        if self.session.is_some()
+            && let Err(reason) = self.reload_local().await?
+        {
+            tracing::error!(reason, "local policy cannot be used");
+        }
+        Ok(())
     }
 
     /// Reads the policy file again, where there is one.

@@ -22,14 +22,14 @@ use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio::time::{sleep, timeout};
+use tokio::time::{sleep, sleep_until, timeout};
 use tokio_rustls::client::TlsStream;
 
 use super::keys::HostKeys;
 use super::status::{Link, RefusedUpdate};
 use super::{DialError, Shell, left};
 use crate::engine::{self, Origin, Update};
-use crate::service::WorkerGone;
+use crate::service::{Standing, WorkerGone};
 
 /// One read: a chunk of a body and a little.
 const READ_BYTES: usize = 64 << 10;
@@ -46,6 +46,8 @@ struct Pump {
     applying: Option<Applying>,
     /// A look at the disk that is under way.
     looking: Option<JoinHandle<bool>>,
+    /// Which end of what is known of the policy was told.
+    over_at: Option<std::time::Instant>,
     closed: Option<CloseCause>,
 }
 
@@ -58,8 +60,7 @@ pub(super) async fn drive(
     session: &mut Session<HostKeys>,
 ) -> Result<CloseCause, WorkerGone> {
     let (mut reader, mut writer) = tokio::io::split(stream);
-    let deframer = Deframer::new(session.frame_bytes_max());
-    let mut pump = Pump { deframer, out: Vec::new(), is_flushed: true, applying: None, looking: None, closed: None };
+    let mut pump = Pump::new(session.frame_bytes_max());
     let mut input = vec![0; READ_BYTES];
     let mut inventory = shell.inventory.clone();
     let (mut local_changes, mut taken_back) = (shell.local_changes.clone(), shell.taken_back.clone());
@@ -110,6 +111,10 @@ pub(super) async fn drive(
             }
             Ok(()) = inventory.changed() => session.handle_inventory(now_of(&mut inventory)),
             () = either_moves(&mut drift, &mut standing) => shell.tell_all(session),
+            over_at = runs_out(&shell.standing, pump.over_at) => {
+                pump.over_at = Some(over_at);
+                shell.tell_standing(session);
+            }
             () = either_moves(&mut local_changes, &mut taken_back) => return Ok(CloseCause::Lost),
             () = left(&mut leaving) => return say_goodbye(&mut writer).await,
             () = sleep(deadline.unwrap_or(FAREWELL_TIMEOUT)), if deadline.is_some() => match pump.closed {
@@ -144,6 +149,16 @@ async fn either_moves<A, B>(one: &mut watch::Receiver<A>, other: &mut watch::Rec
     }
 }
 
+/// Waits until what was told of the policy counts no more, unless that was said.
+async fn runs_out(standing: &watch::Receiver<Standing>, said: Option<std::time::Instant>) -> std::time::Instant {
+    let until = standing.borrow().good_until;
+    if said == Some(until) {
+        return std::future::pending().await;
+    }
+    sleep_until(until.into()).await;
+    until
+}
+
 /// What comes of something, if it is under way at all.
 pub(super) async fn or_never<T>(under_way: &mut Option<impl Future<Output = T> + Unpin>) -> T {
     match under_way {
@@ -164,6 +179,19 @@ async fn push(writer: &mut (impl AsyncWrite + Unpin), out: &[u8]) -> std::io::Re
 }
 
 impl Pump {
+    /// A connection on which nothing happened yet.
+    fn new(frame_bytes_max: usize) -> Self {
+        Self {
+            deframer: Deframer::new(frame_bytes_max),
+            out: Vec::new(),
+            is_flushed: true,
+            applying: None,
+            looking: None,
+            over_at: None,
+            closed: None,
+        }
+    }
+
     /// The connection broke: nothing more is to be written.
     fn lose(&mut self, session: &mut Session<HostKeys>, error: &std::io::Error) {
         tracing::debug!(%error, "connection to the gateway broke");

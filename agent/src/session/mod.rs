@@ -53,6 +53,8 @@ pub use status::{Link, RefusedUpdate, SessionStatus};
 
 /// How long a TCP connection may take to come about.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a change of what is kept open is waited for: longer than it takes, and no longer than both sides of a session can be silent.
+const KEEP_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Why no connection came about.
 #[derive(Debug, thiserror::Error)]
@@ -178,7 +180,7 @@ impl Shell {
     /// said after that is newer.
     fn tell_standing(&mut self, session: &mut Session<HostKeys>) {
         let now = self.now();
-        let Standing { report, settling } = self.standing.borrow_and_update().clone();
+        let Standing { report, settling, .. } = self.standing.borrow_and_update().clone().at(std::time::Instant::now());
         let one = |component| match component {
             Component::Policy => report.clone(),
             Component::Settings | Component::Credentials | Component::Workloads => self.components.report(component),
@@ -357,8 +359,15 @@ impl Shell {
         if stream.get_ref().1.alpn_protocol() == Some(ALPN_SESSION) { Ok(stream) } else { Err(DialError::Protocol) }
     }
 
+    /// Keeps the gateways open. A thread that does not answer takes that up when it goes on; until then they are dialled as they are.
     async fn keep(&self) -> Result<(), DialError> {
-        self.worker.keep(self.gateways.kept(&self.base)).await?.map_err(DialError::Kept)
+        match timeout(KEEP_PATIENCE, self.worker.keep(self.gateways.kept(&self.base))).await {
+            Ok(kept) => kept?.map_err(DialError::Kept),
+            Err(_elapsed) => {
+                tracing::warn!("it is not known yet whether the kernel keeps the gateways open");
+                Ok(())
+            }
+        }
     }
 
     fn tls_config(&self) -> Result<Arc<ClientConfig>, DialError> {

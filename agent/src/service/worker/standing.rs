@@ -3,12 +3,15 @@
 //! - What a failed attempt came to is told of that attempt's version; what stands, of the version that is in force.
 //! - What was read from the disk and verified there is inferred; what was seen in the kernel, or heard of a gateway, is observed.
 //! - It is told before the outcome of the attempt that it tells of.
+//! - It counts for so long and no longer: a thread that hangs tells nothing, and what it saw may have ended by itself since.
+
+use std::time::Instant;
 
 use holdfast_model::condition::{Basis, Condition, ConditionType, Holds, Reason};
 use holdfast_model::desired::{Component, Stamp};
 use holdfast_model::policy::Mode;
 use holdfast_model::report::{ComponentReport, StatedCondition};
-use holdfast_model::statement::OutcomeKind;
+use holdfast_model::statement::{Authority, OutcomeKind};
 use holdfast_session::agent::Settling;
 
 use super::{LedgerState, Thread};
@@ -25,13 +28,33 @@ pub(crate) fn unix_ms() -> u64 {
 pub(crate) struct Standing {
     pub(crate) report: ComponentReport,
     pub(crate) settling: Settling,
+    /// What is held, and under whose authority.
+    pub(super) held: Option<(Option<Authority>, Stamp)>,
+    /// Until when it counts.
+    pub(crate) good_until: Instant,
 }
 
 impl Standing {
     /// Before anything was looked at.
     pub(super) fn unknown() -> Self {
         let report = ComponentReport::unreached(Component::Policy, None, 0);
-        Self { report, settling: Settling::Stands }
+        Self { report, settling: Settling::Stands, held: None, good_until: Instant::now() }
+    }
+
+    /// The same as it is at a moment: once it counts no more, nothing is known of what is read of the kernel.
+    #[must_use]
+    pub(crate) fn at(mut self, now: Instant) -> Self {
+        let is_over = now >= self.good_until;
+        let of_kernel = [ConditionType::Verified, ConditionType::ForwardingCovered, ConditionType::NoDrift];
+        let is_told = |one: &&mut StatedCondition| {
+            is_over && of_kernel.contains(&one.condition.kind) && one.condition.status != Holds::Unknown
+        };
+        for one in self.report.conditions.iter_mut().filter(is_told) {
+            (one.condition.status, one.condition.reason) = (Holds::Unknown, Reason::ReadBackFailed);
+            "the thread that reads the kernel does not answer".clone_into(&mut one.condition.message);
+            (one.basis, one.observed_at_ms) = (Basis::Observed, unix_ms());
+        }
+        self
     }
 }
 
@@ -132,7 +155,7 @@ impl Thread {
         let (of, forwarded, forwarded_at_ms) = known
             .unwrap_or_else(|| (is_enforcing, Forwarded::observe(is_enforcing, &self.engine.kept().uplinks), now_ms));
         self.memory.forwarded = Some((of, forwarded, forwarded_at_ms));
-        let is_contended = self.drift.is_contended(std::time::Instant::now());
+        let is_contended = self.drift.is_contended(Instant::now());
         // Put right by whatever it was: an update, a local policy.
         self.memory.differs &= !self.engine.is_proven();
         let table = match (self.engine.is_proven(), self.memory.differs, is_contended) {
@@ -156,7 +179,10 @@ impl Thread {
             now_ms,
         };
         let settling = if on_trial { Settling::Settles } else { Settling::Stands };
-        self.told.standing.send_replace(Standing { report: report(&facts), settling });
+        let held = self.engine.held().map(|held| &held.entry);
+        let held = held.map(|held| (held.origin.map(|origin| origin.authority), held.stamp));
+        let good_until = Instant::now() + self.good_for;
+        self.told.standing.send_replace(Standing { report: report(&facts), settling, held, good_until });
     }
 }
 
@@ -312,6 +338,30 @@ mod tests {
     }
 
     const YES: (Holds, Reason, Basis) = (Holds::True, Reason::Done, Basis::Observed);
+
+    #[test]
+    fn what_a_thread_told_that_does_not_answer_any_more_counts_for_so_long_and_then_nothing_is_known_of_the_kernel() {
+        let (attempt, now) = (mk_attempt(OutcomeKind::Applied, 2, None), Instant::now());
+        let good_until = now + std::time::Duration::from_secs(90);
+        let mk =
+            |facts: &Facts<'_>| Standing { report: report(facts), settling: Settling::Stands, held: None, good_until };
+        let told = mk(&mk_facts(Some(&attempt)));
+        assert_eq!(told.clone().at(good_until - std::time::Duration::from_millis(1)), told);
+        let of_kernel = [ConditionType::Verified, ConditionType::ForwardingCovered, ConditionType::NoDrift];
+        for one in told.at(good_until).report.conditions {
+            let Condition { kind, status, reason, observed_version, .. } = one.condition;
+            let wanted = match of_kernel.contains(&kind) {
+                true => (Holds::Unknown, Reason::ReadBackFailed),
+                false => (Holds::True, Reason::Done),
+            };
+            assert_eq!(((status, reason), observed_version.map(Version::raw)), (wanted, Some(2)), "{kind}");
+        }
+        // What was unknown before stays so for its own reason.
+        let war = mk(&Facts { table: Table::Doubted, ..mk_facts(Some(&attempt)) });
+        let verified =
+            war.at(good_until).report.conditions.into_iter().find(|one| one.condition.kind == ConditionType::Verified);
+        assert_eq!(verified.map(|one| one.condition.reason), Some(Reason::Contended));
+    }
 
     #[test]
     fn all_is_observed_after_an_attempt_and_what_the_disk_vouches_for_is_inferred_before_one() {

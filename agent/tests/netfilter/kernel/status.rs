@@ -21,17 +21,17 @@ fn one(report: &HostReport, kind: ConditionType) -> &StatedCondition {
     policy.conditions.iter().find(|one| one.condition.kind == kind).expect("every condition")
 }
 
-fn of(report: &HostReport, kind: ConditionType) -> (Holds, Reason, Option<u64>) {
+pub(super) fn of(report: &HostReport, kind: ConditionType) -> (Holds, Reason, Option<u64>) {
     let condition = &one(report, kind).condition;
     (condition.status, condition.reason, condition.observed_version.map(|version| version.raw()))
 }
 
-fn yes(version: u64) -> (Holds, Reason, Option<u64>) {
+pub(super) fn yes(version: u64) -> (Holds, Reason, Option<u64>) {
     (Holds::True, Reason::Done, Some(version))
 }
 
 /// A policy is in force and confirmed.
-fn confirmed(host: &Host, session: &mut Session<'_>, version: u64, body: &Body) -> HostReport {
+pub(super) fn confirmed(host: &Host, session: &mut Session<'_>, version: u64, body: &Body) -> HostReport {
     applied(&session.policy(version, body));
     session.echo_until(|| host.status()["policy"]["on_trial"] == false);
     let is_confirmed = |report: &HostReport| of(report, ConditionType::Confirmed) == yes(version);

@@ -451,6 +451,22 @@ impl Session<'_> {
         }
     }
 
+    /// Waits until the agent has said so many times that it lives; this side says so too.
+    #[cfg(feature = "test-hooks")]
+    pub(crate) fn signs_of_life(&mut self, count: u64) {
+        let mut signs = 0;
+        while signs < count {
+            let message = self.read_any();
+            if matches!(message, Message::Liveness(_)) {
+                signs += 1;
+                self.write(&Message::Liveness(holdfast_wire::message::Liveness { counter: signs, status: None }));
+            } else {
+                let other = self.put_aside(message);
+                assert_eq!(other, None, "nothing was asked for");
+            }
+        }
+    }
+
     /// Sends a policy and says how often the agent said that it lives before it answered, and the longest silence; this side says so too.
     #[cfg(feature = "test-hooks")]
     pub(crate) fn policy_by_signs_of_life(&mut self, version: u64, body: &Body) -> (OutcomeReport, usize, Duration) {

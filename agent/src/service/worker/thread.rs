@@ -1,0 +1,309 @@
+//! The thread itself: what it does with each command, and what it tells of it.
+
+use std::time::{Duration, Instant};
+
+use holdfast_model::artifact;
+use holdfast_model::desired::Stamp;
+use holdfast_model::numbers::Version;
+use holdfast_model::policy::{Body, delta};
+use holdfast_model::statement::OutcomeKind;
+use holdfast_wire::encode_changes;
+use tokio::sync::mpsc;
+
+use super::standing::Memory;
+use super::{Command, Report, SILENT_TICKS, Start, StartError, Told};
+use crate::engine::{Cause, Content, Engine, Entry, Loaded, Outcome, Update};
+use crate::ledger::Ledger;
+use crate::nft::Netfilter;
+use crate::plan::Deviation;
+use crate::service::drift::{Drift, LastWriter};
+use crate::service::status::{LastDrift, LastOutcome, LedgerState, observe};
+
+pub(super) struct Thread {
+    pub(super) engine: Engine<Netfilter, Ledger>,
+    owned: bool,
+    last_outcome: Option<LastOutcome>,
+    pub(super) ledger: LedgerState,
+    fault: Option<String>,
+    pub(super) memory: Memory,
+    pub(super) drift: Drift,
+    pub(super) told: Told,
+    /// How long what is told of the policy counts without being told anew.
+    pub(super) good_for: Duration,
+    last_writer: LastWriter,
+    last_drift: Option<(Instant, LastDrift)>,
+    /// How often what is on trial changed: one that is on trial again is another.
+    pub(super) trials: u64,
+    /// How often the whole table was read to see whether it is as it should be.
+    reads: u64,
+    /// Whether it was told that a confirmation cannot be kept: it is tried twice a second.
+    pub(super) is_unkept_told: bool,
+    is_down: bool,
+}
+
+impl Thread {
+    pub(super) fn open(start: Start, drift: Drift, told: Told, last_writer: LastWriter) -> Result<Self, StartError> {
+        let host = start.enrolment.as_ref().map(|enrolment| enrolment.host);
+        // A file's policy has no signature; whoever writes that file may write this one.
+        let is_genuine = |entry: &Entry| start.enrolment.as_ref().is_none_or(|enrolment| enrolment.is_genuine(entry));
+        let (ledger, loaded, fault) =
+            Ledger::open(&start.state_folder, host, &is_genuine).map_err(StartError::Ledger)?;
+        let kernel = Netfilter::open(start.table_owner).map_err(StartError::Kernel)?;
+        let owned = kernel.is_owned();
+        let state = match (&loaded, fault) {
+            (Loaded::Missing, _) => LedgerState::Missing,
+            (Loaded::Found { .. }, _) => LedgerState::Loaded,
+            (Loaded::Unusable, fault) => {
+                let fault = fault.map_or_else(String::new, |fault| fault.to_string());
+                tracing::error!(file = %ledger.file().display(), fault, "last good policy on disk cannot be used");
+                LedgerState::Unusable(fault)
+            }
+        };
+        let mut engine = Engine::new(kernel, ledger, start.kept).with_local(start.local);
+        if start.enrolment.is_some() {
+            engine = engine.with_trials();
+        }
+        let started = engine.start(loaded);
+        let version = engine.held().map(|held| held.entry.stamp.version.raw());
+        let mut thread = Self {
+            engine,
+            owned,
+            last_outcome: None,
+            ledger: state,
+            fault: None,
+            memory: Memory::new(),
+            drift,
+            told,
+            good_for: start.verify_interval.saturating_mul(SILENT_TICKS),
+            last_writer,
+            last_drift: None,
+            trials: 0,
+            reads: 0,
+            is_unkept_told: false,
+            is_down: false,
+        };
+        match started {
+            Ok(started) => tracing::info!(?started, version, owned, "kernel holds what the disk says"),
+            // The slow tick tries again.
+            Err(error) => thread.failed(&error, "last good policy is not in force"),
+        }
+        thread.tell_trial();
+        thread.tell_standing(true);
+        Ok(thread)
+    }
+
+    pub(super) fn serve(mut self, mut inbox: mpsc::Receiver<Command>) {
+        while let Some(command) = inbox.blocking_recv() {
+            match command {
+                Command::Apply(update, reply) => drop(reply.send(self.apply(&update))),
+                Command::Offer(body, reply) => drop(reply.send(self.offer(&body))),
+                Command::Local(body, reply) => drop(reply.send(self.enforce_local(body.map(|body| *body)))),
+                Command::Keep(kept, reply) => {
+                    self.settle_drift();
+                    let keeping = self.engine.keep(kept).map_err(|error| error.to_string());
+                    self.memory.forget_forwarded();
+                    self.tell_standing(true);
+                    drop(reply.send(keeping));
+                }
+                Command::Observe(reply) => drop(reply.send(self.report())),
+                Command::Held(reply) => {
+                    let held = self.engine.held().map(|held| &held.entry);
+                    let held = held.map(|held| (held.origin.map(|origin| origin.authority), held.stamp));
+                    let _asker_gone = reply.send(held);
+                }
+                Command::Noticed => {
+                    self.noticed();
+                    self.tell_standing(true);
+                }
+                Command::Gateways(reply) => drop(reply.send(self.engine.kept().gateways.clone())),
+                Command::GatewayDrops(reply) => drop(reply.send(self.gateway_drops())),
+                Command::Confirm(trial, reply) => drop(reply.send(self.confirm(trial))),
+                Command::TakeBack(trial, reply) => drop(reply.send(self.take_back(trial))),
+                Command::Verify => {
+                    self.verify();
+                    self.memory.forget_forwarded();
+                    self.tell_standing(true);
+                }
+                Command::Down(reply) => {
+                    self.is_down = true;
+                    drop(reply.send(self.engine.down().map_err(|error| error.to_string())));
+                }
+            }
+        }
+    }
+
+    fn apply(&mut self, update: &Update) -> Outcome {
+        self.settle_drift();
+        let outcome = self.engine.apply(update);
+        let (version, digest) = (update.stamp.version.raw(), update.stamp.digest.short());
+        if outcome.kind == OutcomeKind::Applied {
+            self.fault = None;
+            tracing::info!(version, digest, "policy is in force and read back");
+        } else {
+            let (reason, detail) = (outcome.reason(), outcome.detail());
+            tracing::warn!(version, digest, %reason, detail, "policy is not in force");
+        }
+        self.last_outcome = Some(LastOutcome::from(&outcome));
+        self.memory.attempted(&outcome);
+        self.tell_trial();
+        self.tell_standing(true);
+        outcome
+    }
+
+    fn offer(&mut self, body: &Body) -> LastOutcome {
+        let update = offered(self.engine.held().map(|held| &held.entry), body);
+        LastOutcome::from(&self.apply(&update))
+    }
+
+    fn enforce_local(&mut self, body: Option<Body>) -> Result<bool, String> {
+        self.settle_drift();
+        let digest = body.as_ref().map(Body::digest);
+        if self.engine.local().map(|local| local.body.digest()) == digest {
+            return Ok(false);
+        }
+        self.memory.displaced();
+        let changed = match body {
+            Some(body) => self.engine.enforce_local(body).map(|()| true),
+            None => self.engine.lift_local(),
+        };
+        match &changed {
+            Ok(_) => {
+                self.fault = None;
+                let digest = digest.map(|digest| digest.short());
+                tracing::warn!(digest, "what is enforced is this host's own policy, or is it no longer");
+            }
+            Err(error) => self.failed(error, "local policy cannot be changed"),
+        }
+        self.tell_trial();
+        self.tell_standing(true);
+        changed.map_err(|error| error.to_string())
+    }
+
+    fn noticed(&mut self) {
+        if self.is_down {
+            return;
+        }
+        match self.engine.has_moved() {
+            // The change was our own and has been read back, or another table's.
+            Ok(false) => self.last_writer.forget(),
+            Ok(true) if self.drift.is_contended(Instant::now()) => {
+                // Not read until the slow tick: nothing is known of it until then.
+                self.engine.doubt();
+                tracing::debug!("ruleset is contended");
+            }
+            Ok(true) => self.verify(),
+            Err(error) => self.failed(&error, "ruleset cannot be read after a notice"),
+        }
+    }
+
+    /// What somebody wrote since the table was read is told and repaired before an update comes: it is none of the update's doing.
+    fn settle_drift(&mut self) {
+        if self.engine.is_proven()
+            && !self.drift.is_contended(Instant::now())
+            && matches!(self.engine.has_moved(), Ok(true))
+        {
+            self.verify();
+        }
+    }
+
+    fn verify(&mut self) {
+        if self.is_down {
+            return;
+        }
+        if self.drift.tick(Instant::now()) {
+            tracing::info!("nobody fights for our table any more");
+            self.tell_drift();
+        }
+        self.reads += 1;
+        match self.engine.find_drift() {
+            Ok(None) => {
+                // Whoever was named did nothing that stayed: what is found next is somebody else's doing.
+                self.last_writer.forget();
+                (self.fault, self.memory.differs) = (None, false);
+            }
+            Ok(Some(deviation)) => self.repair(&deviation),
+            Err(error) => {
+                self.memory.differs = false;
+                self.failed(&error, "policy in the kernel cannot be read");
+            }
+        }
+    }
+
+    /// Tells what differs, and puts it right.
+    fn repair(&mut self, deviation: &Deviation) {
+        let (now, writer, counts) = (Instant::now(), self.last_writer.take(), deviation.counts);
+        let (pid, process) = writer.as_ref().map(|writer| (writer.pid, writer.name.clone())).unzip();
+        tracing::warn!(%deviation, process, pid, "another process changed our table");
+        let begins = self.drift.found(now, writer.clone(), counts);
+        let last = LastDrift { ms_ago: 0, process, pid, differed: counts, repaired: false };
+        let last = &mut self.last_drift.insert((now, last)).1;
+        // Told before it is repaired: who is told knows of it however long that takes.
+        self.told.drift.send_replace(self.drift.log().clone());
+        let repaired = self.engine.repair();
+        self.memory.differs = repaired.is_err();
+        match repaired {
+            Ok(()) => {
+                last.repaired = true;
+                self.fault = None;
+                self.drift.repaired(Instant::now(), writer, counts);
+                tracing::warn!("our table is repaired");
+            }
+            Err(error) => self.failed(&error, "policy in the kernel cannot be repaired"),
+        }
+        if begins {
+            tracing::error!("another process fights for our table; it is repaired on the slow tick only");
+        }
+        self.tell_drift();
+    }
+
+    fn tell_drift(&self) {
+        self.told.drift.send_replace(self.drift.log().clone());
+    }
+
+    pub(super) fn failed(&mut self, error: &Cause, what: &'static str) {
+        self.fault = Some(error.to_string());
+        tracing::error!(error = &**error as &dyn std::error::Error, "{what}");
+    }
+
+    fn report(&mut self) -> Report {
+        let mut seen = observe(&mut self.engine);
+        seen.fault = seen.fault.or_else(|| self.fault.clone());
+        let now = Instant::now();
+        let ms_since = |at| u64::try_from(now.saturating_duration_since(at).as_millis()).unwrap_or(u64::MAX);
+        Report {
+            seen,
+            on_trial: self.engine.on_trial().is_some(),
+            contended: self.drift.is_contended(now),
+            reads: self.reads,
+            last_drift: self.last_drift.clone().map(|(at, last)| LastDrift { ms_ago: ms_since(at), ..last }),
+            owned: self.owned,
+            last_outcome: self.last_outcome.clone(),
+            ledger: self.ledger.clone(),
+        }
+    }
+}
+
+/// The update that leads from what is held to a policy from a file.
+fn offered(held: Option<&Entry>, body: &Body) -> Update {
+    let digest = body.digest();
+    let whole = |version| Update {
+        origin: None,
+        stamp: Stamp { version, digest },
+        content: Content::Whole(artifact::encode(body)),
+    };
+    let Some(held) = held else { return whole(Version::FIRST) };
+    if held.stamp.digest == digest {
+        // Said again: read it back whole.
+        return whole(held.stamp.version);
+    }
+    let Some(version) = held.stamp.version.next() else { return whole(held.stamp.version) };
+    // What is more than a delta carries travels whole; the kernel gets an edit either way.
+    match encode_changes(&delta::diff(&held.body, body).changes) {
+        Ok(changes) => Update {
+            origin: None,
+            stamp: Stamp { version, digest },
+            content: Content::Changes { base: held.stamp, changes },
+        },
+        Err(_) => whole(version),
+    }
+}
