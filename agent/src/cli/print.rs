@@ -147,6 +147,9 @@ pub(super) fn status(status: &Status) -> io::Result<()> {
     )?;
     let contended = if policy.contended { ", contended" } else { "" };
     line("drift", format!("{} found{contended}", policy.drifts))?;
+    if let Some(unheard) = &policy.unheard {
+        line("notices", format!("not heard: {unheard}; the slow tick finds what others change"))?;
+    }
     if let Some(last) = &policy.last_drift {
         line("last drift", last_drift(last))?;
     }

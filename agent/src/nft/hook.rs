@@ -1,9 +1,10 @@
-//! For tests only (feature `test-hooks`): a table that is altered between commit and read-back or cannot be read, a kernel that does not answer, batches that the kernel refuses, a short queue.
+//! For tests only (feature `test-hooks`): a table that is altered between commit and read-back or cannot be read, a kernel that does not answer or tell of changes, batches that the kernel refuses, a short queue.
 //!
 //! - One element or rule is altered if the file that `HOLDFAST_AGENT_TEST_ALTER_FILE` names is there; it is taken away, so one file alters one apply.
 //! - Every batch asks for what is not there while the file that `HOLDFAST_AGENT_TEST_REFUSE_FILE` names is there.
 //! - No read of the whole table has an answer while the file that `HOLDFAST_AGENT_TEST_DARK_FILE` names is there.
 //! - A read of the whole table does not end while the file that `HOLDFAST_AGENT_TEST_HANG_FILE` names is there.
+//! - No notice of the kernel is heard from the next one on while the file that `HOLDFAST_AGENT_TEST_DEAF_FILE` names is there.
 //! - If `HOLDFAST_AGENT_TEST_RECEIVE_BYTES` says a number, every message of a batch is answered, and answers find room for as many bytes.
 //! - A build without the feature has none of this.
 
@@ -24,6 +25,11 @@ pub(super) fn refuses() -> bool {
 /// Whether the table is not to be read.
 pub(super) fn is_dark() -> bool {
     std::env::var_os("HOLDFAST_AGENT_TEST_DARK_FILE").is_some_and(|file| Path::new(&file).exists())
+}
+
+/// Whether no notice is to be heard.
+pub(super) fn is_deaf() -> bool {
+    std::env::var_os("HOLDFAST_AGENT_TEST_DEAF_FILE").is_some_and(|file| Path::new(&file).exists())
 }
 
 /// A kernel that does not answer: returns once the file is gone.

@@ -41,6 +41,10 @@ impl Watch {
     /// # Errors
     /// [`Error`] if there is no netlink socket to be had.
     pub fn open() -> Result<Self, Error> {
+        #[cfg(feature = "test-hooks")]
+        if super::hook::is_deaf() {
+            return Err(Error::Silent);
+        }
         Ok(Self { link: Link::open(GROUP)?, touched: false })
     }
 
@@ -61,6 +65,10 @@ impl Watch {
                     *touched = true;
                 }
             })?;
+            #[cfg(feature = "test-hooks")]
+            if super::hook::is_deaf() {
+                return Err(Error::Silent);
+            }
             match (heard, notice) {
                 (_, Some(notice)) => return Ok(notice),
                 (Heard::Lost, None) => return Ok(Notice::Lost),

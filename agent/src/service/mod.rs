@@ -8,6 +8,7 @@ mod confirm;
 mod drift;
 mod forwarding;
 mod lock;
+mod notices;
 mod run;
 mod status;
 mod war;

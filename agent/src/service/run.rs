@@ -3,8 +3,6 @@
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::mpsc::sync_channel;
-use std::thread;
 use std::time::Duration;
 
 use holdfast_runtime::Chain;
@@ -17,13 +15,14 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use super::confirm;
 use super::forwarding::Forwarded;
 use super::lock::{Lock, LockError};
+use super::notices;
 use super::status::{LastOutcome, PolicyStatus, Status, TableStatus};
 use super::worker::{Report, Start, StartError, Worker, WorkerGone, take_table_away};
 use crate::engine::Cause;
 use crate::enrolment::{self, Enrolment};
 use crate::ledger::{self, ensure_folder};
 use crate::local::{self, Answer, Question, Server};
-use crate::nft::{self, Notice, TableOwner, Watch};
+use crate::nft::{self, TableOwner};
 use crate::plan::{Kept, KeptError};
 use crate::session::{SessionStatus, Shell};
 use crate::standalone::{self, load_local, load_policy};
@@ -156,7 +155,7 @@ pub async fn run(config: Config) -> Result<(), Error> {
         local,
         verify_interval: config.verify_interval,
     })?;
-    watch_kernel(&worker)?;
+    notices::listen(&worker)?;
     let server = Server::listen(&config.state_folder).map_err(Error::Local)?;
     let (local_changes, leaving) = (watch::Sender::new(0_u64), watch::Sender::new(false));
     let (shell, session) = match enrolment {
@@ -342,7 +341,7 @@ impl Service {
     }
 
     async fn status(&self, with_counters: bool) -> Result<Status, WorkerGone> {
-        let Report { seen, on_trial, contended, reads, last_drift, owned, last_outcome, ledger } =
+        let Report { seen, on_trial, contended, unheard, reads, last_drift, owned, last_outcome, ledger } =
             self.worker.observe().await?;
         let source = match &self.config.source {
             Source::File(path) => format!("file {}", path.display()),
@@ -364,6 +363,7 @@ impl Service {
                 drifts: seen.drifts,
                 last_drift,
                 contended,
+                unheard,
                 fault: seen.fault,
                 ledger,
             },
@@ -378,42 +378,6 @@ impl Service {
             },
             session: self.session.as_ref().map(|session| session.borrow().clone().at(tokio::time::Instant::now())),
         })
-    }
-}
-
-/// A thread that hears of changes to our table and tells the worker.
-fn watch_kernel(worker: &Worker) -> Result<(), Error> {
-    let worker = worker.clone();
-    let (ready, opened) = sync_channel(1);
-    let listen = move || match Watch::open() {
-        Ok(watch) => {
-            drop(ready.send(Ok(())));
-            pass_notices_on(watch, &worker);
-        }
-        Err(error) => drop(ready.send(Err(error))),
-    };
-    let failed = |source| Error::Start(StartError::Thread(source));
-    thread::Builder::new().name("notices".to_owned()).spawn(listen).map_err(failed)?;
-    opened.recv().map_err(|gone| failed(std::io::Error::other(gone)))?.map_err(Error::Watch)
-}
-
-fn pass_notices_on(mut watch: Watch, worker: &Worker) {
-    loop {
-        let told = match watch.wait() {
-            Ok(Notice::Quiet) => Ok(()),
-            // What this agent itself wrote it has read back.
-            Ok(Notice::Touched { pid, .. }) if pid == std::process::id() => Ok(()),
-            Ok(Notice::Touched { pid, name }) => worker.noticed(Some((pid, &name))),
-            Ok(Notice::Lost) => worker.noticed(None),
-            Err(error) => {
-                tracing::error!(error = %Chain(&error), "kernel notices end; the slow tick goes on");
-                return;
-            }
-        };
-        // Without a worker the process is ending.
-        if told.is_err() {
-            return;
-        }
     }
 }
 

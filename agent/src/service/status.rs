@@ -61,6 +61,9 @@ pub struct PolicyStatus {
     pub last_drift: Option<LastDrift>,
     /// Whether another tool undoes our repairs; only the slow tick repairs then.
     pub contended: bool,
+    /// Why the kernel's notices of changes cannot be heard, while they cannot: the slow tick alone finds changes then.
+    #[serde(default)]
+    pub unheard: Option<String>,
     /// What was wrong with the kernel at last, if anything.
     pub fault: Option<String>,
     /// The disk.

@@ -91,6 +91,7 @@ pub(super) enum Command {
     Observe(oneshot::Sender<Report>),
     Held(oneshot::Sender<Option<(Option<Authority>, Stamp)>>),
     Noticed,
+    Hears(Option<String>),
     Verify,
     Gateways(oneshot::Sender<Vec<SocketAddr>>),
     GatewayDrops(oneshot::Sender<Option<u64>>),
@@ -111,6 +112,7 @@ pub(super) struct Report {
     pub(super) seen: Seen,
     pub(super) on_trial: bool,
     pub(super) contended: bool,
+    pub(super) unheard: Option<String>,
     pub(super) reads: u64,
     pub(super) last_drift: Option<LastDrift>,
     pub(super) owned: bool,
@@ -236,6 +238,11 @@ impl Worker {
             self.last_writer.put(pid, name);
         }
         self.commands.blocking_send(Command::Noticed).map_err(|_| WorkerGone)
+    }
+
+    /// Tells that the kernel's notices cannot be heard, and why, or that they are again; from a thread of its own.
+    pub(super) fn hears(&self, unheard: Option<String>) -> Result<(), WorkerGone> {
+        self.commands.blocking_send(Command::Hears(unheard)).map_err(|_| WorkerGone)
     }
 
     /// What is on trial, and each change of it.

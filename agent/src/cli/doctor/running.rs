@@ -91,6 +91,11 @@ fn table(holds: Result<bool, Cause>, findings: &mut Findings) {
 
 fn policy(pid: u32, policy: &PolicyStatus, findings: &mut Findings) {
     const NAME: &str = "agent";
+    if let Some(unheard) = &policy.unheard {
+        let detail = format!("runs (pid {pid}), but hears nothing of the kernel's changes: {unheard}");
+        let remedy = "it listens anew by itself; until then what others change is found on the slow tick";
+        findings.unwell("notices", detail, remedy);
+    }
     if policy.fault.is_none() && policy.proven && !policy.contended {
         return findings.well(NAME, format!("runs (pid {pid}), and the kernel holds its policy"));
     }
@@ -275,6 +280,7 @@ mod tests {
             drifts: 6,
             last_drift: None,
             contended,
+            unheard: None,
             fault: fault.map(str::to_owned),
             ledger: LedgerState::Loaded,
         }
@@ -321,6 +327,15 @@ mod tests {
         assert!(said(true, false, Some("no answer")).detail.contains("no answer"));
         let fought = said(true, true, None);
         assert!(!fought.ok && fought.detail.contains("another tool undoes"), "{fought:?}");
+    }
+
+    #[test]
+    fn notices_that_cannot_be_heard_are_trouble_of_their_own() {
+        let mut findings = Findings::default();
+        let told = PolicyStatus { unheard: Some("no room".to_owned()), ..mk_policy(true, false, None) };
+        policy(7, &told, &mut findings);
+        let said: Vec<_> = findings.checks.iter().map(|check| (check.name, check.ok)).collect();
+        assert_eq!(said, [("notices", false), ("agent", true)]);
     }
 
     #[test]

@@ -136,6 +136,8 @@ struct Facts<'a> {
     table: Table,
     seen_at_ms: u64,
     is_contended: bool,
+    /// Whether the kernel tells of changes.
+    is_heard: bool,
     on_trial: bool,
     is_ledger_whole: bool,
     forwarded: Forwarded,
@@ -172,6 +174,7 @@ impl Thread {
             table,
             seen_at_ms: self.memory.seen_at_ms,
             is_contended,
+            is_heard: self.unheard.is_none(),
             on_trial,
             is_ledger_whole: self.memory.is_kept_since || !matches!(self.ledger, LedgerState::Unusable(_)),
             forwarded,
@@ -203,7 +206,10 @@ fn one(kind: ConditionType, facts: &Facts<'_>) -> StatedCondition {
         (Reason::ForwardedNotEnforced, "no uplink is declared, or not the one that leads out"),
         (Reason::LedgerUnusable, "the next state that is taken begins a new file, and sets this one aside"),
     ];
-    let message = told.iter().find(|(of, _)| *of == reason).map_or("", |(_, message)| message);
+    let is_unheard = kind == ConditionType::NoDrift && basis == Basis::Inferred;
+    let unheard = is_unheard.then_some("the kernel's notices are not heard: changes are found on the slow tick");
+    let message =
+        told.iter().find(|(of, _)| *of == reason).map(|(_, message)| *message).or(unheard).unwrap_or_default();
     let condition = Condition { kind, status, reason, message: message.to_owned(), observed_version };
     StatedCondition { condition, basis, observed_at_ms }
 }
@@ -256,7 +262,12 @@ fn of_held(kind: ConditionType, facts: &Facts<'_>) -> (Holds, Reason, Basis, u64
             observed(status, reason, facts.forwarded_at_ms)
         }
         ConditionType::NoDrift if facts.is_contended => observed(Holds::False, Reason::Contended, now),
-        ConditionType::NoDrift => of_table(facts.table, seen),
+        ConditionType::NoDrift => {
+            let (status, reason, _, seen) = of_table(facts.table, seen);
+            // Between two ticks nobody would hear of a change.
+            let basis = if facts.is_heard { Basis::Observed } else { Basis::Inferred };
+            (status, reason, basis, seen)
+        }
     }
 }
 
@@ -291,6 +302,7 @@ mod tests {
             table: Table::Holds,
             seen_at_ms: 5,
             is_contended: false,
+            is_heard: true,
             on_trial: false,
             is_ledger_whole: true,
             forwarded: Forwarded::Nothing,
@@ -447,6 +459,9 @@ mod tests {
         let differs = Facts { table: Table::Differs, ..facts.clone() };
         assert_eq!(of(&differs, ConditionType::Verified), no(Reason::ReadBackDiffers));
         assert_eq!(of(&differs, ConditionType::NoDrift), no(Reason::ReadBackDiffers));
+        let unheard = Facts { is_heard: false, ..facts.clone() };
+        assert_eq!(of(&unheard, ConditionType::NoDrift), (Holds::True, Reason::Done, Basis::Inferred), "nobody hears");
+        assert_eq!(of(&unheard, ConditionType::Verified), YES, "it was read");
         let war = Facts { table: Table::Doubted, is_contended: true, ..facts.clone() };
         assert_eq!(of(&war, ConditionType::Verified), unknown(Reason::Contended));
         assert_eq!(of(&war, ConditionType::NoDrift), no(Reason::Contended));

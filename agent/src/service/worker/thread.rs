@@ -31,6 +31,8 @@ pub(super) struct Thread {
     /// How long what is told of the policy counts without being told anew.
     pub(super) good_for: Duration,
     last_writer: LastWriter,
+    /// Why the kernel's notices cannot be heard, while they cannot.
+    pub(super) unheard: Option<String>,
     last_drift: Option<(Instant, LastDrift)>,
     /// How often what is on trial changed: one that is on trial again is another.
     pub(super) trials: u64,
@@ -76,6 +78,7 @@ impl Thread {
             told,
             good_for: start.verify_interval.saturating_mul(SILENT_TICKS),
             last_writer,
+            unheard: None,
             last_drift: None,
             trials: 0,
             reads: 0,
@@ -113,6 +116,14 @@ impl Thread {
                 }
                 Command::Noticed => {
                     self.noticed();
+                    self.tell_standing(true);
+                }
+                Command::Hears(unheard) => {
+                    self.unheard = unheard;
+                    if self.unheard.is_none() {
+                        // What was changed meanwhile nobody heard.
+                        self.noticed();
+                    }
                     self.tell_standing(true);
                 }
                 Command::Gateways(reply) => drop(reply.send(self.engine.kept().gateways.clone())),
@@ -274,6 +285,7 @@ impl Thread {
             seen,
             on_trial: self.engine.on_trial().is_some(),
             contended: self.drift.is_contended(now),
+            unheard: self.unheard.clone(),
             reads: self.reads,
             last_drift: self.last_drift.clone().map(|(at, last)| LastDrift { ms_ago: ms_since(at), ..last }),
             owned: self.owned,

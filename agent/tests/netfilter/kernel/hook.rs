@@ -1,5 +1,6 @@
 //! With the feature `test-hooks`: a kernel that is altered behind the agent or refuses, and an agent that dies at every step of an update.
 
+mod deaf;
 mod silent;
 mod slow;
 

@@ -16,7 +16,7 @@ use crate::support::load_nft;
 
 const OWNER: &str = "HOLDFAST_AGENT_TABLE_OWNER";
 
-fn one(report: &HostReport, kind: ConditionType) -> &StatedCondition {
+pub(super) fn one(report: &HostReport, kind: ConditionType) -> &StatedCondition {
     let policy = report.of(Component::Policy).expect("every component");
     policy.conditions.iter().find(|one| one.condition.kind == kind).expect("every condition")
 }
