@@ -55,6 +55,8 @@ pub const REPORT_SETTLE: Duration = Duration::from_millis(250);
 pub const REPORT_AT_ONCE: u32 = 8;
 /// See [`REPORT_AT_ONCE`].
 pub const REPORT_PAUSE: Duration = Duration::from_secs(1);
+/// How long an agent waits after the first report that a gateway did not take; twice as long after each more, up to [`REPORT_INTERVAL`].
+pub const REPORT_REFUSED_PAUSE: Duration = Duration::from_secs(1);
 /// How many a gateway takes at once, and after how long one more: more than any agent says that keeps its own pauses.
 pub const REPORTS_TAKEN_AT_ONCE: u32 = 4 * REPORT_AT_ONCE;
 /// See [`REPORTS_TAKEN_AT_ONCE`].

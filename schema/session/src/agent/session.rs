@@ -217,6 +217,7 @@ impl<K: Keys> Session<K> {
             }
             // What a gateway does not take of a status costs that status, and no session.
             Message::Fault(fault) if fault.message_kind == Kind::Status.number() => {
+                self.handle_status_refused(now);
                 self.events.push_back(Event::Fault { code: fault.code, update_seq: None });
             }
             Message::Fault(fault) => self.count_fault(fault.code, fault.update_seq),
@@ -411,7 +412,13 @@ impl<K: Keys> Session<K> {
 
     fn handle_status_wanted(&mut self, now: Instant) {
         if let Phase::Open(open) = &mut self.phase {
-            open.reports.handle_wanted(now);
+            open.reports.handle_asked(now);
+        }
+    }
+
+    fn handle_status_refused(&mut self, now: Instant) {
+        if let Phase::Open(open) = &mut self.phase {
+            open.reports.handle_refused(now);
         }
     }
 

@@ -3,12 +3,16 @@
 //! - At once when the session is open, whenever it changes, after answers, when the gateway asks, and every five minutes.
 //! - What is about to settle by itself is waited for a moment, so that one change is mostly told once.
 //! - So many at once and then one back after each while: well within what a gateway takes. What came meanwhile is told as one.
+//! - What the gateway did not take is said again less and less often, whatever asks for it: that it did not is told by it, or by its asking again.
+//!   Nothing tells that it took one, so the pauses begin anew once a report was neither refused nor asked for again for as long as reports stand.
+
+use std::time::Duration;
 
 use holdfast_model::digest::Digest;
 use holdfast_model::report::HostReport;
 
 use crate::budget::Budget;
-use crate::limits::{REPORT_AT_ONCE, REPORT_INTERVAL, REPORT_PAUSE, REPORT_SETTLE};
+use crate::limits::{REPORT_AT_ONCE, REPORT_INTERVAL, REPORT_PAUSE, REPORT_REFUSED_PAUSE, REPORT_SETTLE};
 use crate::time::{Instant, sooner};
 
 /// Whether what is said is about to become something else by itself.
@@ -18,6 +22,52 @@ pub enum Settling {
     Stands,
     /// It is about to: a policy is on trial.
     Settles,
+}
+
+/// What is known of a gateway that does not take what is said.
+#[derive(Debug, Default)]
+struct Refusals {
+    /// The pause after each report, since one was refused and until one stood.
+    pause: Option<Duration>,
+    /// Nothing is said before.
+    until: Option<Instant>,
+    /// When the first report since the last refusal was said.
+    said_at: Option<Instant>,
+}
+
+impl Refusals {
+    const fn new() -> Self {
+        Self { pause: None, until: None, said_at: None }
+    }
+
+    fn handle_said(&mut self, now: Instant) {
+        self.said_at.get_or_insert(now);
+        self.until = self.pause.map(|pause| now.plus(pause));
+    }
+
+    /// The gateway did not take what was said last; it counts once, however it is told.
+    fn handle_refused(&mut self, now: Instant) {
+        self.advance(now);
+        if self.said_at.take().is_none() {
+            return;
+        }
+        let pause = self.pause.map_or(REPORT_REFUSED_PAUSE, |pause| (pause * 2).min(REPORT_INTERVAL));
+        (self.pause, self.until) = (Some(pause), Some(now.plus(pause)));
+    }
+
+    /// The gateway asks for what it was told: without a refusal before it, that is no other one.
+    fn handle_asked(&mut self, now: Instant) {
+        if self.pause.is_some() {
+            self.handle_refused(now);
+        }
+    }
+
+    /// Time went on: what stood for so long was taken.
+    fn advance(&mut self, now: Instant) {
+        if self.said_at.is_some_and(|at| now >= at.plus(REPORT_INTERVAL)) {
+            (self.pause, self.until) = (None, None);
+        }
+    }
 }
 
 /// What is to be said.
@@ -36,6 +86,7 @@ pub(super) struct Reports {
     /// When it is said again though it is the same.
     again_at: Option<Instant>,
     budget: Budget,
+    refusals: Refusals,
 }
 
 impl Reports {
@@ -49,6 +100,7 @@ impl Reports {
             is_ready: false,
             again_at: None,
             budget: Budget::new(REPORT_AT_ONCE, REPORT_PAUSE, now),
+            refusals: Refusals::new(),
         }
     }
 
@@ -66,8 +118,18 @@ impl Reports {
         self.advance(now);
     }
 
-    /// The gateway has something else than what was said, or nothing.
-    pub(super) fn handle_wanted(&mut self, now: Instant) {
+    /// The gateway asks: it has something else than what was said, or nothing. After a refusal that is another one.
+    pub(super) fn handle_asked(&mut self, now: Instant) {
+        self.refusals.handle_asked(now);
+        self.handle_wanted(now);
+    }
+
+    /// The gateway did not take what was said last. It is not said again for that, but when it is due.
+    pub(super) fn handle_refused(&mut self, now: Instant) {
+        self.refusals.handle_refused(now);
+    }
+
+    fn handle_wanted(&mut self, now: Instant) {
         if self.newest.is_some() {
             (self.due_at, self.is_wanted) = (Some(now), true);
             self.advance(now);
@@ -94,14 +156,18 @@ impl Reports {
     }
 
     fn advance(&mut self, now: Instant) {
-        if self.due_at.is_some_and(|at| now >= at) && self.budget.take(now) {
+        self.refusals.advance(now);
+        let is_due = self.due_at.is_some_and(|at| now >= at) && self.refusals.until.is_none_or(|until| now >= until);
+        if is_due && self.budget.take(now) {
             (self.due_at, self.is_ready) = (None, true);
             self.again_at = Some(now.plus(REPORT_INTERVAL));
+            self.refusals.handle_said(now);
         }
     }
 
     pub(super) fn poll_timeout(&self) -> Option<(Instant, &'static str)> {
-        let due = self.due_at.map(|at| (at.max(self.budget.next_at()), "a status"));
+        let not_before = self.refusals.until.unwrap_or_default().max(self.budget.next_at());
+        let due = self.due_at.map(|at| (at.max(not_before), "a status"));
         sooner(due, self.again_at.map(|at| (at, "a status again")))
     }
 
@@ -201,6 +267,70 @@ mod tests {
         reports.handle_answered(false);
         reports.handle_timeout(at(11));
         assert_eq!(reports.next(), None, "what settles is waited for");
+    }
+
+    /// How often a status is said within a time to a gateway that takes none: it tells of the first refusals, and asks again at each sign of life.
+    fn said_to_one_that_takes_none(reports: &mut Reports, from_s: u64, seconds: u64, is_changing: bool) -> Vec<u64> {
+        let (mut said, mut told) = (Vec::new(), 0);
+        for second in from_s..from_s + seconds {
+            let now = at(second * 1_000);
+            if is_changing {
+                reports.put(mk_report(second + 1), Settling::Stands, now);
+            }
+            if second % 15 == 0 {
+                reports.handle_asked(now);
+            }
+            reports.handle_timeout(now);
+            if reports.next().is_some() {
+                said.push(second);
+                told += 1;
+                if told <= crate::limits::REFUSALS_AT_ONCE {
+                    reports.handle_refused(now);
+                }
+            }
+        }
+        said
+    }
+
+    #[test]
+    fn what_a_gateway_never_takes_is_said_less_and_less_often_though_it_asks_at_each_sign_of_life_and_the_host_changes()
+    {
+        for is_changing in [false, true] {
+            let mut reports = Reports::new(at(0));
+            reports.put(mk_report(1), Settling::Stands, at(0));
+            let said = said_to_one_that_takes_none(&mut reports, 0, 3_600, is_changing);
+            // 1 + 2 + 4 + … + 256 s, and then every 300 s or a sign of life later; without a pause there would be one each 15 s, or each second.
+            let pauses: Vec<u64> = said.windows(2).map(|two| two[1] - two[0]).collect();
+            assert!(said.len() < 25, "{said:?}");
+            assert!(pauses[pauses.len() - 4..].iter().all(|pause| (300..=315).contains(pause)), "{pauses:?}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_counts_once_and_is_forgotten_once_a_status_stood_for_as_long_as_one_stands() {
+        let mut reports = Reports::new(at(0));
+        reports.put(mk_report(1), Settling::Stands, at(0));
+        assert!(reports.next().is_some());
+        reports.handle_refused(at(10));
+        reports.handle_refused(at(20));
+        reports.handle_asked(at(30));
+        assert_eq!(reports.poll_timeout().map(|(until, _)| until), Some(at(1_010)), "one pause of a second");
+        assert_eq!(version(reports.next()), None);
+        reports.handle_timeout(at(1_010));
+        assert_eq!(version(reports.next()), Some(1));
+        // It is taken, which nobody tells: a change waits for the pause once more, and after five minutes for none.
+        reports.put(mk_report(2), Settling::Stands, at(1_500));
+        assert_eq!(version(reports.next()), None);
+        reports.handle_timeout(at(2_010));
+        assert_eq!(version(reports.next()), Some(2));
+        let stood = 2_010 + 300_000;
+        for (nth, ms) in (3..).zip([stood, stood + 1, stood + 2]) {
+            reports.put(mk_report(nth), Settling::Stands, at(ms));
+            assert_eq!(version(reports.next()), Some(nth));
+        }
+        reports.handle_refused(at(stood + 10));
+        reports.handle_asked(at(stood + 20));
+        assert_eq!(reports.poll_timeout().map(|(until, _)| until), Some(at(stood + 1_010)), "the first pause again");
     }
 
     #[test]

@@ -686,6 +686,32 @@ fn a_gateway_that_takes_no_status_ends_no_session_by_saying_so() {
     assert!(agent.session.is_open());
 }
 
+#[test]
+fn a_status_that_a_gateway_always_refuses_is_said_again_less_and_less_often_up_to_every_five_minutes() {
+    let mut agent = Agent::open(vec![]);
+    agent.session.handle_status(mk_report(4), Settling::Stands, agent.now);
+    let ask = Message::Directive(Directive { code: DirectiveCode::ReportStatus, argument: vec![] });
+    let (code, message_kind) = (FaultCode::BadSignature, Kind::Status.number());
+    let mut said_at = Vec::new();
+    for second in 0..3_600 {
+        for message in agent.written() {
+            if matches!(message, Message::Status(_)) {
+                said_at.push(second);
+                agent.say(Message::Fault(Fault { code, message_kind, update_seq: None }));
+            }
+        }
+        if second % 15 == 0 {
+            agent.say(Message::Liveness(Liveness { counter: second, status: None }));
+            agent.say(ask.clone());
+        }
+        agent.wait(Duration::from_secs(1));
+        agent.events();
+    }
+    assert!(agent.session.is_open() && said_at.len() < 25, "{said_at:?}");
+    let pauses: Vec<u64> = said_at.windows(2).map(|two| two[1] - two[0]).collect();
+    assert!(pauses[pauses.len() - 5..].iter().all(|pause| (300..=316).contains(pause)), "{pauses:?}");
+}
+
 fn mk_report(version: u64) -> HostReport {
     HostReport::of_health(&[(POLICY, mk_stamp(version))], UpdateSeq::ZERO, 0)
 }
