@@ -83,6 +83,25 @@ async fn a_host_that_can_report_is_converged_by_its_report_alone_and_is_shown_wi
     assert_eq!(policy_of(&plane).await, ("converged".to_owned(), None));
 }
 
+#[tokio::test]
+async fn what_a_host_gave_up_again_is_shown_by_its_report_and_not_by_the_outcome_before_it() {
+    let mut plane = mk_plane().await;
+    let before = plane.policy_of("db-1").await.stamp;
+    plane.file("policies.yaml", &crate::intent::POLICIES.replace("5432", "5433"));
+    plane.run(&["apply", "-f", "policies.yaml"]).await.ended(0);
+    plane.render().await;
+    plane.says("db-1", OutcomeKind::Applied).await;
+    let taken_back = |report: &mut HostReport| {
+        report.components.first_mut().expect("the policy is first").applied = Some(before);
+    };
+    plane.reports("db-1", taken_back).await;
+    assert_eq!(policy_of(&plane).await, ("progressing".to_owned(), Some("latest".to_owned())));
+    let host = shown(&plane).await;
+    assert_eq!(host["components"][0]["applied"]["version"], before.version.raw(), "{host}");
+    let diff = plane.run(&["diff", "db-1", "-o", "json"]).await.json();
+    assert_eq!(diff["applied_version"], before.version.raw(), "{diff}");
+}
+
 /// Generated from the vocabulary: through report, database, derivation and API.
 #[tokio::test]
 async fn every_condition_that_blocks_and_was_not_seen_or_only_inferred_keeps_a_host_from_being_converged() {

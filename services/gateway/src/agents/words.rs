@@ -13,13 +13,14 @@ use holdfast_wire::message::{DriftReport, OutcomeReport};
 use super::gauges;
 
 /// Why a session ended, for those who read events.
+///
+/// An agent that refuses what its gateway says goes on running and dials again: it did not leave, so nobody may take its host for a stopped one.
 pub(super) const fn reason_of(cause: CloseCause, drained: bool) -> CloseReason {
     match cause {
-        CloseCause::Theirs(_) => CloseReason::AgentLeft,
         CloseCause::Lost if drained => CloseReason::Drained,
         // A session that goes on by polls has its end there.
         CloseCause::Lost | CloseCause::Polls => CloseReason::Lost,
-        CloseCause::Ours(code) => match code {
+        CloseCause::Ours(code) | CloseCause::Theirs(code) => match code {
             RefusalCode::Superseded => CloseReason::Superseded,
             RefusalCode::Draining => CloseReason::GatewayStopped,
             RefusalCode::LivenessLost
@@ -107,5 +108,19 @@ pub(super) const fn seen_word(seen: &store::Seen) -> &'static str {
         store::Seen::Outcome(_) => "outcome",
         store::Seen::SnapshotSent { .. } => "snapshot_sent",
         store::Seen::Status(_) => "status",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whatever_an_agent_ends_a_session_over_it_did_not_leave_for_good() {
+        for code in RefusalCode::KNOWN {
+            assert_ne!(reason_of(CloseCause::Theirs(*code), false), CloseReason::AgentLeft, "{code}");
+        }
+        assert_eq!(reason_of(CloseCause::Theirs(RefusalCode::WrongAuthority), false), CloseReason::Lost);
+        assert_eq!(reason_of(CloseCause::Theirs(RefusalCode::TooManyFaults), false), CloseReason::ProtocolFault);
     }
 }

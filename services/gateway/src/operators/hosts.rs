@@ -1,7 +1,9 @@
 //! Hosts: what is known of each, and what it holds against what it is to hold.
 
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::str::FromStr as _;
+use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Path, State};
@@ -16,7 +18,7 @@ use holdfast_model::digest::Digest;
 use holdfast_model::ids::HostId;
 use holdfast_model::intent::{DeclaredPort, EnrolledHost};
 use holdfast_model::policy::protocol;
-use holdfast_model::status::{Bootstrap, State as HostState};
+use holdfast_model::status::State as HostState;
 use holdfast_render::{Index, render_host};
 use holdfast_store::status::{ComponentStatus, HeldBack, HostStatus, SessionStatus};
 use holdfast_wire::limits::BODY_BYTES_MAX;
@@ -34,7 +36,7 @@ use super::fleet::{JudgedComponent, JudgedHost, held_view};
 use super::intent::Snapshot;
 use super::names::{Names, host_name, hosts, suggestion};
 use super::refuse::Refusal;
-use super::report::{conditions_of, initialized, initialized_view, report_view};
+use super::report::{applied_of, conditions_of, initialized_view, may_be_too_large, report_view};
 use super::request::Params;
 
 /// A time as answers have it.
@@ -71,14 +73,13 @@ fn sync_of(host: &JudgedHost) -> Sync {
 
 fn component_view(host: &JudgedHost, status: &ComponentStatus, judged: JudgedComponent) -> ComponentView {
     let said = status.outcome.as_ref();
-    let genuine = said.filter(|_| judged.signature_valid);
     ComponentView {
         component: status.component,
         state: judged.state,
         missing: judged.missing.map(MissingView::of),
         latest: status.latest.map(stamp_view),
         latest_revision: status.latest_revision.map(holdfast_model::numbers::Revision::raw),
-        applied: genuine.and_then(|said| said.outcome.applied).map(stamp_view),
+        applied: applied_of(host, status, judged).and_then(|(applied, _)| applied).map(stamp_view),
         outcome: said.map(|said| OutcomeView {
             kind: said.outcome.kind.word().to_owned(),
             wanted: stamp_view(said.outcome.wanted),
@@ -257,8 +258,29 @@ pub(crate) async fn list(
         Some((last, _)) if page.len() < rest.len() => Some(cursor::encode(&list, last)?),
         Some(_) | None => None,
     };
-    let items = page.iter().map(|(_, host)| host_view(host, &snapshot, false)).collect();
+    let waiting = page.iter().filter(|(_, host)| may_be_too_large(host)).map(|(_, host)| host.status.host).collect();
+    let too_large = too_large(&door, &snapshot, waiting).await?;
+    let items =
+        page.iter().map(|(_, host)| host_view(host, &snapshot, too_large.contains(&host.status.host))).collect();
     Ok(Json(Page { items, next_cursor, revision: fleet.revision.raw() }))
+}
+
+/// Those of these hosts whose policy does not travel: what is rendered for one host is soon laid out.
+async fn too_large(
+    door: &Shared,
+    snapshot: &Arc<Snapshot>,
+    hosts: BTreeSet<HostId>,
+) -> Result<BTreeSet<HostId>, Refusal> {
+    if hosts.is_empty() {
+        return Ok(hosts);
+    }
+    let base = Arc::clone(snapshot);
+    door.compute(move || {
+        let index = Index::new(&base.intent);
+        let bytes = |host| encode(&render_host(&index, host).unwrap_or_default()).len();
+        hosts.into_iter().filter(|host| bytes(*host) > BODY_BYTES_MAX).collect()
+    })
+    .await
 }
 
 async fn judged(door: &Shared, caller: &Caller, text: &str) -> Result<(JudgedHost, HostView), Refusal> {
@@ -266,20 +288,8 @@ async fn judged(door: &Shared, caller: &Caller, text: &str) -> Result<(JudgedHos
     let id = find_one(&snapshot, caller, text)?.id;
     let mut fleet = door.fleet.read(Some(vec![id])).await?;
     let host = fleet.hosts.pop().ok_or_else(|| Refusal::not_found(format!("host {id}")))?;
-    // Nothing came of it: perhaps since it does not travel. What is rendered for one host is soon laid out.
-    let is_too_large = match initialized(&host, false).bootstrap {
-        Bootstrap::Pending | Bootstrap::TimedOut => {
-            let base = std::sync::Arc::clone(&snapshot);
-            let bytes = door.compute(move || {
-                let body = render_host(&Index::new(&base.intent), id).unwrap_or_default();
-                encode(&body).len()
-            });
-            bytes.await? > BODY_BYTES_MAX
-        }
-        Bootstrap::Complete | Bootstrap::Missing | Bootstrap::Failed | Bootstrap::Oversized | Bootstrap::Mismatched => {
-            false
-        }
-    };
+    let waiting = may_be_too_large(&host).then_some(id).into_iter().collect();
+    let is_too_large = too_large(door, &snapshot, waiting).await?.contains(&id);
     let view = host_view(&host, &snapshot, is_too_large);
     Ok((host, view))
 }
@@ -317,7 +327,7 @@ pub(crate) async fn policy(
     caller.may(Act::Read)?;
     let snapshot = door.intent.current().await?;
     let host = find_one(&snapshot, &caller, &host)?.clone();
-    let base = std::sync::Arc::clone(&snapshot);
+    let base = Arc::clone(&snapshot);
     // The renderer's own code, on this intent: what the host is to hold, rendered or not yet.
     let rendered = door.compute(move || {
         let body = render_host(&Index::new(&base.intent), host.id).unwrap_or_default();
@@ -362,8 +372,8 @@ pub(crate) async fn diff(
     let not_rendered = || Refusal::new(ProblemType::NotRendered, "nothing was rendered for this host yet");
     let (status, judged) = policy.ok_or_else(not_rendered)?;
     let latest = status.latest.ok_or_else(not_rendered)?;
-    let said = status.outcome.as_ref().filter(|_| judged.signature_valid);
-    let applied = said.and_then(|said| said.outcome.applied);
+    let said = applied_of(&host, status, *judged);
+    let applied = said.and_then(|(applied, _)| applied);
     let (from, to) = (applied.map(|stamp| stamp.digest), latest.digest);
     let roots: Vec<Digest> = from.into_iter().chain([to]).collect();
     let nodes = door.store.fetch_trees(roots, |_| false).await?;
@@ -378,7 +388,7 @@ pub(crate) async fn diff(
     let mut changes = changes;
     Names::of(door.intent.current().await?.as_ref(), &caller).name_changes(&mut changes);
     Ok(Json(DiffView {
-        as_of: said.map(|said| rfc3339(said.at)),
+        as_of: said.map(|(_, at)| rfc3339(at)),
         online: view.session.as_ref().is_some_and(|session| session.open),
         host: view.id,
         name: format!("{}/{}", view.namespace, view.name),

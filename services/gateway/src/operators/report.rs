@@ -2,9 +2,10 @@
 
 use holdfast_api::status::{ConditionView, InitializedView, ReportView};
 use holdfast_model::condition::{Basis, Condition, ConditionType, Holds};
+use holdfast_model::desired::{Component, Stamp};
 use holdfast_model::numbers::Version;
-use holdfast_model::report::StatedCondition;
-use holdfast_model::status::{Initialized, Part, Words};
+use holdfast_model::report::{ComponentReport, StatedCondition};
+use holdfast_model::status::{Bootstrap, Initialized, Part, Words};
 use holdfast_store::report::ObservedReport;
 use holdfast_store::status::{ComponentStatus, HostStatus};
 use time::OffsetDateTime;
@@ -19,6 +20,32 @@ fn report_of(host: &JudgedHost) -> Option<&ObservedReport> {
     host.status.report.as_ref().filter(|_| host.report_valid).filter(is_of_session)
 }
 
+/// The genuine report of the newest session with what it says of a component, and whether it was said after the component's last genuine outcome.
+fn stated_of<'a>(
+    host: &'a JudgedHost,
+    status: &ComponentStatus,
+    judged: JudgedComponent,
+) -> Option<(&'a ObservedReport, &'a ComponentReport, bool)> {
+    let report = report_of(host)?;
+    let genuine = status.outcome.as_ref().filter(|_| judged.signature_valid);
+    let place = genuine.map(|said| (said.outcome.session_epoch, said.outcome.update_seq));
+    let is_newer = place.is_none_or(|place| place <= (report.place.session_epoch, report.report.answered));
+    Some((report, report.of(status.component)?, is_newer))
+}
+
+/// What a host last said that it has in force of a component, and when: by its report or its outcome, whichever is newer, as in the derivation.
+pub(super) fn applied_of(
+    host: &JudgedHost,
+    status: &ComponentStatus,
+    judged: JudgedComponent,
+) -> Option<(Option<Stamp>, OffsetDateTime)> {
+    if let Some((report, stated, true)) = stated_of(host, status, judged) {
+        return Some((stated.applied, report.at));
+    }
+    let said = status.outcome.as_ref().filter(|_| judged.signature_valid)?;
+    Some((said.outcome.applied, said.at))
+}
+
 /// Every condition of a component as it was last said: what stands beside attempts by the report, the rest by whichever is newer.
 pub(super) fn conditions_of(
     host: &JudgedHost,
@@ -27,18 +54,16 @@ pub(super) fn conditions_of(
 ) -> Vec<ConditionView> {
     let genuine = status.outcome.as_ref().filter(|_| judged.signature_valid);
     let of_outcome = genuine.map(|said| said.conditions.as_slice()).unwrap_or_default();
-    let attempt = || of_outcome.iter().map(|condition| view(condition, Basis::Observed, None));
-    let Some((report, of)) = report_of(host).and_then(|report| Some((report, report.of(status.component)?))) else {
-        return attempt().collect();
-    };
-    let place = genuine.map(|said| (said.outcome.session_epoch, said.outcome.update_seq));
-    let is_newer = place.is_none_or(|place| place <= (report.place.session_epoch, report.report.answered));
+    let attempt = of_outcome.iter().map(|condition| view(condition, Basis::Observed, None));
     let stated = |one: &StatedCondition| view(&one.condition, one.basis, Some(one.observed_at_ms));
-    if is_newer {
-        return of.conditions.iter().map(stated).collect();
+    match stated_of(host, status, judged) {
+        None => attempt.collect(),
+        Some((_, of, true)) => of.conditions.iter().map(stated).collect(),
+        Some((_, of, false)) => {
+            let stands = |one: &&StatedCondition| !ConditionType::OF_ATTEMPT.contains(&one.condition.kind);
+            attempt.chain(of.conditions.iter().filter(stands).map(stated)).collect()
+        }
     }
-    let stands = |one: &&StatedCondition| !ConditionType::OF_ATTEMPT.contains(&one.condition.kind);
-    attempt().chain(of.conditions.iter().filter(stands).map(stated)).collect()
 }
 
 fn view(condition: &Condition, basis: Basis, observed_at_ms: Option<u64>) -> ConditionView {
@@ -72,6 +97,16 @@ pub(super) fn report_view(host: &JudgedHost, now: OffsetDateTime) -> Option<Repo
     })
 }
 
+/// Whether what is not there yet of a host may be so since it does not travel.
+pub(super) fn may_be_too_large(host: &JudgedHost) -> bool {
+    match initialized(host, false).bootstrap {
+        Bootstrap::Pending | Bootstrap::TimedOut => true,
+        Bootstrap::Complete | Bootstrap::Missing | Bootstrap::Failed | Bootstrap::Oversized | Bootstrap::Mismatched => {
+            false
+        }
+    }
+}
+
 /// Whether a host had its bootstrap.
 pub(super) fn initialized(host: &JudgedHost, is_too_large: bool) -> Initialized {
     let parts: Vec<Part> =
@@ -97,6 +132,6 @@ fn part(host: &HostStatus, status: &ComponentStatus, judged: JudgedComponent, is
         // Only what was said with the host's own signature is recorded as said.
         is_acked: status.last_acked_at.zip(opened_at).is_some_and(|(acked, opened)| acked >= opened),
         said: said.map(|said| (said.outcome.kind, said.outcome.applied, said.reason)),
-        is_too_large: is_too_large && status.component == holdfast_model::desired::Component::Policy,
+        is_too_large: is_too_large && status.component == Component::Policy,
     }
 }

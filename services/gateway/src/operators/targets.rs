@@ -23,6 +23,7 @@ use tokio::time::Instant;
 use super::door::Shared;
 use super::fleet::{JudgedComponent, JudgedFleet, JudgedHost};
 use super::refuse::Refusal;
+use super::report::applied_of;
 
 /// One component of a host that an operation waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -245,7 +246,7 @@ impl<'a> Evidence<'a> {
         if self.is_in_force {
             return self.status.latest;
         }
-        let applied = self.status.outcome.as_ref().and_then(|said| said.outcome.applied)?;
+        let applied = applied_of(self.host, self.status, *self.judged)?.0?;
         if self.status.latest == Some(applied) {
             return None;
         }

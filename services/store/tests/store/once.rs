@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use holdfast_events::{Actor, ApiTokenCreated, Detail, Label128, NamespaceScope, OperationState, Role};
+use holdfast_events::{Actor, ApiTokenCreated, CloseReason, Detail, Label128, NamespaceScope, OperationState, Role};
 use holdfast_model::desired::Component;
 use holdfast_model::digest::Digest;
 use holdfast_model::ids::{ApiTokenId, HostId, OperationId};
@@ -12,6 +12,7 @@ use holdfast_store::intent::{Applied, ChangeKind, IntentChange, KeptChange};
 use holdfast_store::once::{Once, RequestKey};
 use holdfast_store::operation::{Cancelled, Seen};
 use holdfast_store::render::RenderCommit;
+use holdfast_store::session::Closing;
 use holdfast_store::token::TokenHash;
 use tokio::task::JoinSet;
 use uuid::Uuid;
@@ -183,6 +184,41 @@ async fn what_an_operation_waits_for_is_the_first_version_of_each_host_with_it_u
     assert_eq!(revisions, BTreeMap::from([((a, Component::Policy), Revision::from_raw(4))]));
     let wrong = fleet.operators.revisions_of(vec![(a, Component::Policy, mk_stamp(9))]).await.expect("reads");
     assert_eq!(wrong, BTreeMap::new());
+}
+
+#[tokio::test]
+async fn c43_a_host_is_stopped_once_its_agent_left_30_s_ago_and_by_no_other_end_of_its_session() {
+    let fleet = Fleet::start().await;
+    fleet.create_token("10.0.0.0/8", 1).await;
+    let host = fleet.enrol("a", "10.0.0.1").await;
+    let operation = changed(fleet.put(vec![mk_namespace("a", "x")]).await).operation.expect("it made one");
+    fleet.render(2, 1, &[host]).await;
+    let is_stopped = async || {
+        let targets = fleet.operators.operation_targets(operation).await.expect("reads");
+        targets.first().expect("the host is one").is_stopped
+    };
+    let close = async |reason| {
+        let session_epoch = fleet.open(host).await;
+        let closing = Closing { host, session_epoch, reason };
+        fleet.agents.close_sessions(fleet.gateway, vec![closing]).await.expect("closes");
+    };
+    let age = |seconds: u32| {
+        let set = format!("UPDATE sessions SET closed_at = clock_timestamp() - interval '{seconds} seconds'");
+        fleet.server.sql(&set);
+    };
+    assert!(!is_stopped().await, "it was never there");
+    close(CloseReason::AgentLeft).await;
+    age(29);
+    assert!(!is_stopped().await, "one that is started again is back by then");
+    age(31);
+    assert!(is_stopped().await);
+    fleet.open(host).await;
+    assert!(!is_stopped().await, "it is back");
+    for reason in [CloseReason::Lost, CloseReason::ProtocolFault, CloseReason::GatewayStopped, CloseReason::Drained] {
+        close(reason).await;
+        age(3600);
+        assert!(!is_stopped().await, "{reason:?}");
+    }
 }
 
 #[tokio::test]
