@@ -212,6 +212,7 @@ CREATE TABLE public.leases (
     relayed_epoch bigint,
     relayed_seq bigint,
     lasts_s double precision DEFAULT 30,
+    rollouts_term bigint DEFAULT 0,
     CONSTRAINT leases_event_fault_check CHECK ((octet_length(event_fault) <= 256)),
     CONSTRAINT leases_hint_fault_check CHECK ((octet_length(hint_fault) <= 256)),
     CONSTRAINT leases_lasts_s_check CHECK ((lasts_s > (0)::double precision)),
@@ -360,6 +361,8 @@ CREATE TABLE public.rollouts (
     finished_at timestamp with time zone,
     abort_revision bigint,
     version bigint NOT NULL,
+    halt_reason text,
+    excused_stage integer DEFAULT 0 NOT NULL,
     CONSTRAINT rollouts_check CHECK ((held_revision < revision)),
     CONSTRAINT rollouts_check1 CHECK (((state = ANY (ARRAY['finished'::text, 'aborted'::text])) = (finished_at IS NOT NULL))),
     CONSTRAINT rollouts_stage_check CHECK ((stage > 0)),
@@ -681,6 +684,8 @@ GRANT UPDATE(stage_began_at) ON TABLE public.rollouts TO holdfast_gateway_operat
 GRANT UPDATE(finished_at) ON TABLE public.rollouts TO holdfast_gateway_operators;
 GRANT UPDATE(abort_revision) ON TABLE public.rollouts TO holdfast_gateway_operators;
 GRANT UPDATE(version) ON TABLE public.rollouts TO holdfast_gateway_operators;
+GRANT UPDATE(halt_reason) ON TABLE public.rollouts TO holdfast_gateway_operators;
+GRANT UPDATE(excused_stage) ON TABLE public.rollouts TO holdfast_gateway_operators;
 GRANT SELECT,INSERT ON TABLE public.sessions TO holdfast_renderer;
 GRANT SELECT,UPDATE ON TABLE public.sessions TO holdfast_gateway_agents;
 GRANT SELECT,DELETE ON TABLE public.sessions TO holdfast_gateway_operators;

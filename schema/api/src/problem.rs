@@ -88,6 +88,8 @@ problem_types! {
     OperationEnded, "operation-ended", 409, "The operation ended before";
     /// The connection to Postgres was lost while committing: the change was made or it was not.
     OutcomeUnknown, "outcome-unknown", 503, "It is not known whether the change was made";
+    /// The renderer that leads knows no rollouts; nothing was changed.
+    RendererOutdated, "renderer-outdated", 409, "The renderer knows no rollouts";
     /// The body of the request came too slowly.
     RequestTimeout, "request-timeout", 408, "The request came too slowly";
     /// Another change goes through the fleet in stages.

@@ -96,6 +96,8 @@ codes! {
         Late "late",
         /// No host of its stage is left.
         Nobody "nobody",
+        /// A renderer leads that knows no rollouts, and holds nobody back.
+        Renderer "renderer",
     }
 
     /// How far an operation is; all but the first are terminal.

@@ -3,6 +3,7 @@
 //! - A term rises with every new holder, never with a renewal. Whoever writes under a lease locks its row for the term in the same transaction:
 //!   a successor's claim waits for that transaction, a renewal does not (the term is part of a key, the expiry is not).
 //! - A lease that was given back ended in 1970, which tells it from one whose holder fell silent.
+//! - A claim says of its build that it knows rollouts, by its term: one of an older build raises the term and does not say so.
 //! - Time is the database's. A holder stops by its own clock, counted from before it asked.
 
 use std::time::Duration;
@@ -177,11 +178,11 @@ async fn acquire(
     ttl: Duration,
 ) -> Result<Claim, Error> {
     let taken: Option<i64> = sqlx::query_scalar(
-        "INSERT INTO leases AS l (name, holder, term, expires_at, lasts_s) \
-         VALUES ($1, $2, 1, clock_timestamp() + make_interval(secs => $3), $3) \
+        "INSERT INTO leases AS l (name, holder, term, expires_at, lasts_s, rollouts_term) \
+         VALUES ($1, $2, 1, clock_timestamp() + make_interval(secs => $3), $3, 1) \
          ON CONFLICT (name) DO UPDATE \
          SET holder = excluded.holder, term = l.term + 1, expires_at = clock_timestamp() + make_interval(secs => $3), \
-             lasts_s = excluded.lasts_s, hint_fault = NULL, event_fault = NULL, relayed_epoch = NULL, relayed_seq = NULL \
+             lasts_s = excluded.lasts_s, rollouts_term = l.term + 1, hint_fault = NULL, event_fault = NULL, relayed_epoch = NULL, relayed_seq = NULL \
          WHERE l.expires_at <= clock_timestamp() \
          RETURNING term",
     )
@@ -205,6 +206,17 @@ async fn acquire(
     outbox.push(LeaseAcquired { name, holder, term })?;
     outbox.write(tx).await?;
     Ok(Claim::Acquired(term))
+}
+
+/// Whether whoever claimed the renderer's lease last knows rollouts; false if nobody ever did. Whether it still holds does not matter: the next claim
+/// says so of itself.
+pub(crate) async fn knows_rollouts(tx: &mut PgConnection) -> Result<bool, Error> {
+    let knows: Option<bool> =
+        sqlx::query_scalar("SELECT coalesce(rollouts_term = term, false) FROM leases WHERE name = $1")
+            .bind(RENDERER_LEASE)
+            .fetch_optional(tx)
+            .await?;
+    Ok(knows.unwrap_or(false))
 }
 
 /// Makes sure that the renderer's lease is held under this term, until the end of this transaction.

@@ -49,6 +49,7 @@ pub(crate) const STEPS: &[(&str, &str)] = steps! {
     "0023_rollouts",
     "0024_directives",
     "0025_statuses",
+    "0027_rollouts_and_who_leads",
 };
 
 /// Any number that nothing else in this database locks: the bytes of "migrate".

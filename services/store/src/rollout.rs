@@ -11,6 +11,7 @@ mod start;
 mod step;
 
 pub use abort::{AbortAnswer, Aborted, KeptAbort};
+use holdfast_events::HaltReason;
 use holdfast_model::ids::{OperationId, RolloutId};
 use holdfast_model::numbers::Revision;
 use holdfast_model::rollout::RolloutState;
@@ -40,6 +41,10 @@ pub struct Rollout {
     pub state: RolloutState,
     /// Why, for people.
     pub detail: String,
+    /// Why it halted, while it is.
+    pub halt_reason: Option<HaltReason>,
+    /// The last stage that an operator let pass though no host of it was left; zero if there is none.
+    pub excused_stage: u32,
     /// How many hosts may fail.
     pub max_failed: u32,
     /// How many hosts may be unknown.
@@ -62,6 +67,8 @@ pub struct Rollout {
     pub version: u64,
     /// Up to which revision every host is rendered that it does not hold back, with these stages opened; absent while nobody said so.
     pub let_go_revision: Option<Revision>,
+    /// Whether the renderer that leads, or led last, knows rollouts: one that does not holds nobody back.
+    pub is_known_to_renderer: bool,
 }
 
 impl Rollout {
@@ -70,6 +77,12 @@ impl Rollout {
     pub fn held(&self) -> u64 {
         let opened = if self.state.is_open() { self.stage as usize } else { self.stages.len() };
         self.stages.iter().skip(opened).map(|stage| u64::from(stage.hosts)).sum()
+    }
+
+    /// Whether an operator let its last opened stage pass without a host that could prove it.
+    #[must_use]
+    pub const fn is_excused(&self) -> bool {
+        self.excused_stage == self.stage
     }
 
     /// Whether every host of the opened stages is rendered with the change.

@@ -564,6 +564,7 @@ impl Plane {
             | Applied::Missing { .. }
             | Applied::Before(_)
             | Applied::RolloutOpen { .. }
+            | Applied::RendererOutdated
             | Applied::OtherRequest) => {
                 panic!("{other:?}")
             }

@@ -110,6 +110,7 @@ fn of_problem(problem: &Problem) -> Option<&'static str> {
         | ProblemType::NotRendered
         | ProblemType::OperationEnded
         | ProblemType::OutcomeUnknown
+        | ProblemType::RendererOutdated
         | ProblemType::RequestTimeout
         | ProblemType::SecretNotKept
         | ProblemType::StaleObject

@@ -91,6 +91,7 @@ fn end_of(problem: &Problem) -> End {
         Some(ProblemType::NotFound) => End::NotFound,
         Some(
             ProblemType::AgentOffline
+            | ProblemType::RendererOutdated
             | ProblemType::RolloutOpen
             | ProblemType::RolloutState
             | ProblemType::AlreadyRevoked

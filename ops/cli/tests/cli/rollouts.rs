@@ -136,6 +136,58 @@ async fn a_bad_canary_halts_it_and_no_other_host_has_a_new_version_and_an_abort_
 }
 
 #[tokio::test]
+async fn a_stage_whose_hosts_are_all_taken_out_halts_it_and_a_resume_goes_on_without_their_proof() {
+    let mut plane = mk_plane().await;
+    let id = begin(&plane).await;
+    for name in CANARIES {
+        plane.run(&["host", "decommission", name]).await.ended(0);
+    }
+    plane.render().await;
+    let halted = plane.run(&["rollout", "watch", &id, "--timeout", "30s"]).await;
+    let said = "no host of stage 1 is left: nobody can prove the change; resumed, it goes on without that proof";
+    assert!(halted.code == 1 && halted.stderr.contains(said), "{halted:?}");
+    plane.run(&["rollout", "resume", &id]).await.ended(0);
+    plane.render().await;
+    until(&plane, &id, |seen| seen["stage"] == 2).await;
+    plane.render().await;
+    for name in ["web-1", "web-2"] {
+        plane.says(name, OutcomeKind::Applied).await;
+    }
+    let watched = plane.run(&["rollout", "watch", &id]).await;
+    assert!(watched.code == 0 && watched.stderr.contains("2 of 4 hosts have it"), "{watched:?}");
+    let checked = plane.run(&["rebuild", "--check"]).await;
+    assert_eq!(checked.code, 0, "{checked:?}");
+}
+
+#[tokio::test]
+async fn a_renderer_of_an_older_build_begins_no_rollout_and_halts_the_one_that_it_takes_over() {
+    let plane = mk_plane().await;
+    // What such a build writes when it takes over, and what the present one does.
+    let older = "UPDATE leases SET term = term + 1, holder = 'older' WHERE name = 'renderer'";
+    let present = "UPDATE leases SET term = term - 1, holder = 'the test' WHERE name = 'renderer'";
+    plane.postgres.sql(older);
+    let refused = plane.run(&["apply", "-f", "change.yaml", "--rollout", "--stage", "app=db"]).await;
+    assert!(refused.code == 4 && refused.stderr.contains("knows no rollouts"), "{refused:?}");
+    plane.postgres.sql(present);
+
+    let id = begin(&plane).await;
+    plane.run(&["rollout", "pause", &id]).await.ended(0);
+    plane.postgres.sql(older);
+    let paused = get(&plane, &id).await;
+    assert!(paused["state"] == "paused" && paused["detail"].to_string().contains("holds nobody back"), "{paused}");
+    for _ in 0..2 {
+        plane.run(&["rollout", "resume", &id]).await.ended(0);
+        plane.wake();
+        let halted = plane.run(&["rollout", "watch", &id, "--timeout", "30s"]).await;
+        assert!(halted.code == 1 && halted.stderr.contains("holds nobody back: update it"), "{halted:?}");
+    }
+    plane.postgres.sql(present);
+    plane.run(&["rollout", "resume", &id]).await.ended(0);
+    assert_eq!(get(&plane, &id).await["state"], "progressing");
+    assert_eq!(plane.run(&["rebuild", "--check"]).await.code, 0);
+}
+
+#[tokio::test]
 async fn a_rollout_that_ends_counts_those_that_have_it_and_names_those_that_do_not() {
     let mut plane = mk_plane().await;
     let stages = ["--rollout", "--stage", "100%", "--max-failed", "1", "-o", "json"];

@@ -4,7 +4,9 @@
 //!   the one derivation.
 //! - A failure counts after [`FAILED_LASTS_MS`], silence after [`UNKNOWN_LASTS_MS`]: what recovers at once halts nothing. More of them than were allowed
 //!   halt the rollout; those that are allowed keep nothing waiting.
-//! - A stage that takes longer than it may, or that has no host left, halts it too: absence of evidence never opens a stage.
+//! - A stage that takes longer than it may, or that has no host left, halts it too: absence of evidence never opens a stage, unless an operator says so
+//!   of a stage that has no host left.
+//! - So does a renderer that knows no rollouts: it holds nobody back.
 //! - Nothing is kept that cannot be seen anew: a process that starts again, or that saw nothing for a while, counts from then.
 
 use std::collections::BTreeMap;
@@ -52,6 +54,10 @@ pub struct Look<'a> {
     pub hosts: &'a [(HostId, State)],
     /// How many of them are of the stage that was opened last.
     pub in_last_stage: usize,
+    /// Whether an operator lets that stage pass though no host of it is left.
+    pub is_excused: bool,
+    /// Whether the renderer that leads knows rollouts.
+    pub is_known_to_renderer: bool,
 }
 
 /// What is to become of it.
@@ -87,6 +93,8 @@ pub enum Halt {
     ),
     /// No host of the stage is left.
     Nobody,
+    /// The renderer that leads holds nobody back.
+    Renderer,
 }
 
 impl Halt {
@@ -95,7 +103,7 @@ impl Halt {
     pub fn hosts(&self) -> &[HostId] {
         match self {
             Self::Failed(hosts) | Self::Unknown(hosts) | Self::Late(hosts) => hosts,
-            Self::Nobody => &[],
+            Self::Nobody | Self::Renderer => &[],
         }
     }
 
@@ -107,6 +115,7 @@ impl Halt {
             Self::Unknown(_) => "unknown",
             Self::Late(_) => "late",
             Self::Nobody => "nobody",
+            Self::Renderer => "renderer",
         }
     }
 }
@@ -146,7 +155,10 @@ impl Gate {
     }
 
     fn step(&self, look: &Look<'_>, now: Millis) -> Step {
-        if look.in_last_stage == 0 {
+        if !look.is_known_to_renderer {
+            return Step::Halt(Halt::Renderer);
+        }
+        if look.in_last_stage == 0 && !look.is_excused {
             return Step::Halt(Halt::Nobody);
         }
         let failed = self.lasting(State::Failed, FAILED_LASTS_MS, now);

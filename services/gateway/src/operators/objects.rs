@@ -106,6 +106,7 @@ pub(crate) async fn answer(
         Applied::Moved { revision } => return Err(Refusal::stale(revision, expected.unwrap_or_default())),
         Applied::Missing { missing } => return Err(Refusal::none_of(&missing)),
         Applied::RolloutOpen { rollout } => return Err(Refusal::rollout_open(rollout)),
+        Applied::RendererOutdated => return Err(Refusal::renderer_outdated()),
         Applied::Before(KeptChange { revision, operation, rollout: begun }) => {
             rollout = begun;
             if operation.is_some() {

@@ -123,6 +123,12 @@ impl Refusal {
         Self::new(ProblemType::RolloutOpen, text)
     }
 
+    /// The renderer that leads would hold nobody back.
+    pub(crate) fn renderer_outdated() -> Self {
+        let text = "the renderer that leads knows no rollouts, or none ever led: update every renderer, or apply without one; nothing was changed";
+        Self::new(ProblemType::RendererOutdated, text)
+    }
+
     /// A token was made before by the same request.
     pub(crate) fn secret_not_kept(token: impl std::fmt::Display) -> Self {
         let text = format!(

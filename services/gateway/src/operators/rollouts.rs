@@ -14,7 +14,7 @@ use holdfast_api::object::Page;
 use holdfast_api::problem::{Problem, ProblemType};
 use holdfast_api::rollout::{HeldView, RolloutStageView, RolloutView};
 use holdfast_api::status::HostCounts;
-use holdfast_events::Hint;
+use holdfast_events::{HaltReason, Hint};
 use holdfast_model::ids::{HostId, IdError, RolloutId};
 use holdfast_model::numbers::Revision;
 use holdfast_model::rollout::RolloutState;
@@ -38,6 +38,9 @@ use super::status::look_again;
 
 /// How many hosts of a stage that are in the way of the next one are named.
 const IN_THE_WAY_MAX: usize = 5;
+/// What a renderer of an older build makes of a rollout.
+const RENDERER_HOLDS_NOBODY: &str =
+    "the renderer that leads is of a build that knows no rollouts, and holds nobody back: update it";
 
 /// Why it is so, as a caller may read it: what names hosts and objects names those of every namespace.
 fn detail(caller: &Caller, rollout: &Rollout) -> String {
@@ -45,12 +48,20 @@ fn detail(caller: &Caller, rollout: &Rollout) -> String {
         RolloutState::Progressing | RolloutState::Paused => false,
         RolloutState::Halted | RolloutState::Finished | RolloutState::Aborted => !rollout.detail.is_empty(),
     };
-    if caller.reaches_all() || !names_others {
-        return rollout.detail.clone();
+    let said = if caller.reaches_all() || !names_others { rollout.detail.clone() } else { unnamed(rollout) };
+    if rollout.state.is_open() && !rollout.is_known_to_renderer && rollout.halt_reason != Some(HaltReason::Renderer) {
+        let apart = if said.is_empty() { "" } else { "; " };
+        return format!("{RENDERER_HOLDS_NOBODY}{apart}{said}");
     }
+    said
+}
+
+/// The same without a name.
+fn unnamed(rollout: &Rollout) -> String {
     let (state, stage) = (rollout.state, rollout.stage);
+    let reason = rollout.halt_reason.map_or_else(String::new, |reason| format!(" ({reason})"));
     format!(
-        "{state} in stage {stage}; what is said of it names hosts and objects, and is told to tokens for all namespaces"
+        "{state} in stage {stage}{reason}; what is said of it names hosts and objects, and is told to tokens for all namespaces"
     )
 }
 

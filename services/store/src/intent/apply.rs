@@ -18,6 +18,7 @@ use super::before::KeptChange;
 use super::{lock, next};
 use crate::artifact::{self, Chunk};
 use crate::error::Error;
+use crate::lease::knows_rollouts;
 use crate::once::{Deed, Once, RequestKey};
 use crate::outbox::Outbox;
 use crate::pool::Store;
@@ -90,6 +91,8 @@ pub enum Applied {
         /// Which.
         rollout: RolloutId,
     },
+    /// It was to go through the fleet in stages, and the renderer that leads knows none; nothing was written.
+    RendererOutdated,
     /// There is a later revision than the one that was expected; nothing was written.
     Moved {
         /// The last revision.
@@ -132,6 +135,7 @@ impl Store {
                     Applied::Missing { .. }
                     | Applied::Moved { .. }
                     | Applied::RolloutOpen { .. }
+                    | Applied::RendererOutdated
                     | Applied::Before(_)
                     | Applied::OtherRequest => None,
                 };
@@ -233,10 +237,13 @@ async fn apply(tx: &mut PgConnection, prepared: &Prepared) -> Result<Applied, Er
     if plan.puts.is_empty() && plan.deletes.is_empty() {
         return Ok(Applied::Unchanged { revision: latest });
     }
-    if prepared.start.is_some()
-        && let Some(rollout) = rollout::open_id(tx).await?
-    {
-        return Ok(Applied::RolloutOpen { rollout });
+    if prepared.start.is_some() {
+        if let Some(rollout) = rollout::open_id(tx).await? {
+            return Ok(Applied::RolloutOpen { rollout });
+        }
+        if !knows_rollouts(tx).await? {
+            return Ok(Applied::RendererOutdated);
+        }
     }
     let artifacts = artifact::insert_all_but_last(tx, prepared.artifacts.iter()).await?;
     let (revision, operation) =

@@ -1,8 +1,8 @@
 //! What the events of rollouts do to their tables.
 
 use holdfast_events::{
-    Record, RolloutAborted, RolloutFinished, RolloutHalted, RolloutPaused, RolloutResumed, RolloutStageOpened,
-    RolloutStaged, RolloutStarted,
+    HaltReason, Record, RolloutAborted, RolloutFinished, RolloutHalted, RolloutPaused, RolloutResumed,
+    RolloutStageOpened, RolloutStaged, RolloutStarted,
 };
 use holdfast_model::rollout::RolloutState;
 use serde_json::{Value, json};
@@ -26,7 +26,8 @@ pub(super) fn stage_opened(rows: &mut Rows, e: &RolloutStageOpened, time: Value)
 }
 
 pub(super) fn halted(rows: &mut Rows, e: &RolloutHalted) -> Refused {
-    amend(rows, e.rollout, [("state", words(RolloutState::Halted)), ("detail", words(&e.detail))])
+    let state = ("state", words(RolloutState::Halted));
+    amend(rows, e.rollout, [state, ("detail", words(&e.detail)), ("halt_reason", words(e.reason))])
 }
 
 pub(super) fn paused(rows: &mut Rows, e: &RolloutPaused, record: &Record) -> Refused {
@@ -35,8 +36,13 @@ pub(super) fn paused(rows: &mut Rows, e: &RolloutPaused, record: &Record) -> Ref
 }
 
 pub(super) fn resumed(rows: &mut Rows, e: &RolloutResumed, time: Value) -> Refused {
+    if let Some(row) = rows.find("rollouts", e.rollout)
+        && row.get("halt_reason") == Some(&words(HaltReason::Nobody))
+    {
+        set(row, [("excused_stage", json!(e.stage))]);
+    }
     let state = ("state", words(RolloutState::Progressing));
-    amend(rows, e.rollout, [state, ("detail", words("")), ("stage_began_at", time)])
+    amend(rows, e.rollout, [state, ("detail", words("")), ("stage_began_at", time), ("halt_reason", Value::Null)])
 }
 
 pub(super) fn aborted(rows: &mut Rows, e: &RolloutAborted, time: Value) -> Refused {
@@ -45,6 +51,7 @@ pub(super) fn aborted(rows: &mut Rows, e: &RolloutAborted, time: Value) -> Refus
         ("detail", words(&e.detail)),
         ("abort_revision", e.revision.map_or(Value::Null, |revision| json!(revision))),
         ("finished_at", time),
+        ("halt_reason", Value::Null),
     ];
     amend(rows, e.rollout, columns)
 }
@@ -83,6 +90,8 @@ pub(super) fn started(e: &RolloutStarted, record: &Record, time: Value) -> Resul
         ("stage_began_at", time),
         ("finished_at", Value::Null),
         ("abort_revision", Value::Null),
+        ("halt_reason", Value::Null),
+        ("excused_stage", json!(0)),
         ("version", json!(1)),
     ]))
 }

@@ -48,7 +48,7 @@ tables! {
     "host_facts" ("host_id", "from_revision") outside [];
     "hosts" ("host_id") outside [];
     // Renewed every few seconds, with a word on the bus, without an event.
-    "leases" ("name") outside ["expires_at", "lasts_s", "hint_fault", "event_fault", "relayed_epoch", "relayed_seq"];
+    "leases" ("name") outside ["expires_at", "lasts_s", "hint_fault", "event_fault", "relayed_epoch", "relayed_seq", "rollouts_term"];
     "objects" ("object_id", "from_revision") outside [];
     "observed" ("host_id", "component") outside [];
     "operations" ("operation_id") outside [];

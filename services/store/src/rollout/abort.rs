@@ -111,7 +111,7 @@ async fn abort(tx: &mut PgConnection, actor: Actor, id: RolloutId) -> Result<Abo
     let detail = detail_of(actor, change, &left);
     let revision = change.map(|(revision, _)| revision);
     sqlx::query(
-        "UPDATE rollouts SET state = 'aborted', detail = $2, abort_revision = $3, finished_at = transaction_timestamp(), \
+        "UPDATE rollouts SET state = 'aborted', detail = $2, abort_revision = $3, halt_reason = NULL, finished_at = transaction_timestamp(), \
              version = version + 1 WHERE rollout_id = $1",
     )
     .bind(id.uuid())

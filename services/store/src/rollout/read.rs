@@ -19,7 +19,8 @@ macro_rules! rollouts {
         concat!(
             "SELECT r.rollout_id, r.operation_id, r.revision, r.held_revision, r.stages, r.stage, r.state, r.detail, r.max_failed, \
                     r.max_unknown, r.stage_timeout_s, r.actor, r.created_at, r.stage_began_at, r.finished_at, r.abort_revision, \
-                    r.version, p.let_go_revision, \
+                    r.version, r.halt_reason, r.excused_stage, p.let_go_revision, \
+                    coalesce((SELECT l.rollouts_term = l.term FROM leases l WHERE l.name = 'renderer'), false) AS is_known_to_renderer, \
                     (extract(epoch FROM clock_timestamp() - r.stage_began_at \
                         - greatest(a.ended - greatest(a.began, r.stage_began_at), interval '0')) * 1000)::bigint AS stage_age_ms \
              FROM rollouts r LEFT JOIN render_progress p \
@@ -165,7 +166,10 @@ struct RolloutRow {
     finished_at: Option<OffsetDateTime>,
     abort_revision: Option<i64>,
     version: i64,
+    halt_reason: Option<String>,
+    excused_stage: i32,
     let_go_revision: Option<i64>,
+    is_known_to_renderer: bool,
     stage_age_ms: i64,
 }
 
@@ -184,6 +188,8 @@ impl RolloutRow {
             stage: small("rollouts.stage", i64::from(self.stage))?,
             state: text("rollouts.state", &self.state)?,
             detail: self.detail,
+            halt_reason: self.halt_reason.map(|word| text("rollouts.halt_reason", &word)).transpose()?,
+            excused_stage: small("rollouts.excused_stage", i64::from(self.excused_stage))?,
             max_failed: small("rollouts.max_failed", self.max_failed)?,
             max_unknown: small("rollouts.max_unknown", self.max_unknown)?,
             stage_timeout_s: small("rollouts.stage_timeout_s", self.stage_timeout_s)?,
@@ -196,6 +202,7 @@ impl RolloutRow {
             abort_revision,
             version: number("rollouts.version", self.version)?,
             let_go_revision: let_go,
+            is_known_to_renderer: self.is_known_to_renderer,
         })
     }
 }

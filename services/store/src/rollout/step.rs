@@ -123,6 +123,10 @@ async fn take(tx: &mut PgConnection, actor: Actor, seen: &Rollout, step: Rollout
         }
         RolloutStep::Halt { detail, .. } => (RolloutState::Halted, seen.stage, detail.as_str().to_owned()),
     };
+    let halt_reason = match &step {
+        RolloutStep::Open | RolloutStep::Finish { .. } => None,
+        RolloutStep::Halt { reason, .. } => Some(reason.word()),
+    };
     let event = match step {
         RolloutStep::Open => {
             let Some(StoredStage { hosts, .. }) = seen.stages.get(seen.stage as usize) else {
@@ -138,7 +142,7 @@ async fn take(tx: &mut PgConnection, actor: Actor, seen: &Rollout, step: Rollout
         }
     };
     let done = sqlx::query(
-        "UPDATE rollouts SET state = $3, stage = $4, detail = $5, version = version + 1, \
+        "UPDATE rollouts SET state = $3, stage = $4, detail = $5, halt_reason = $6, version = version + 1, \
              stage_began_at = CASE WHEN $4 > stage THEN transaction_timestamp() ELSE stage_began_at END, \
              finished_at = CASE WHEN $3 = 'finished' THEN transaction_timestamp() END \
          WHERE rollout_id = $1 AND version = $2 AND state = 'progressing'",
@@ -148,6 +152,7 @@ async fn take(tx: &mut PgConnection, actor: Actor, seen: &Rollout, step: Rollout
     .bind(state.word())
     .bind(i32::try_from(stage).map_err(|_| Error::value("rollouts.stage", stage))?)
     .bind(detail)
+    .bind(halt_reason)
     .execute(&mut *tx)
     .await?;
     if done.rows_affected() == 0 {
@@ -196,7 +201,8 @@ async fn ask(tx: &mut PgConnection, actor: Actor, id: RolloutId, to: RolloutStat
         if to == RolloutState::Paused { Detail::new(&format!("paused by {actor}")) } else { Detail::default() };
     sqlx::query(
         "UPDATE rollouts SET state = $2, detail = $3, version = version + 1, \
-             stage_began_at = CASE WHEN $2 = 'progressing' THEN transaction_timestamp() ELSE stage_began_at END \
+             stage_began_at = CASE WHEN $2 = 'progressing' THEN transaction_timestamp() ELSE stage_began_at END, \
+             excused_stage = CASE WHEN halt_reason = 'nobody' THEN stage ELSE excused_stage END, halt_reason = NULL \
          WHERE rollout_id = $1",
     )
     .bind(id.uuid())

@@ -107,6 +107,7 @@ async fn revisions_of_many_writers_are_dense() {
                 | Applied::Missing { .. }
                 | Applied::Before(_)
                 | Applied::RolloutOpen { .. }
+                | Applied::RendererOutdated
                 | Applied::OtherRequest) => {
                     panic!("{other:?}")
                 }

@@ -34,6 +34,7 @@ fn changed(applied: Applied) -> KeptChange {
         | Applied::Missing { .. }
         | Applied::Before(_)
         | Applied::RolloutOpen { .. }
+        | Applied::RendererOutdated
         | Applied::OtherRequest) => panic!("{other:?}"),
     }
 }

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use holdfast_events::{Detail, HaltReason};
+use holdfast_events::{Actor, Detail, HaltReason};
 use holdfast_model::ids::HostId;
 use holdfast_model::intent::ObjectKey;
 use holdfast_model::numbers::Revision;
 use holdfast_model::rollout::RolloutState;
 use holdfast_store::intent::{Applied, IntentChange};
+use holdfast_store::lease::{Claim, RENDERER_LEASE};
 use holdfast_store::once::{Once, RequestKey};
 use holdfast_store::operation::Operation;
 use holdfast_store::rollout::{AbortAnswer, Aborted, Moved, Rollout, RolloutStep};
@@ -31,6 +32,63 @@ async fn a_rollout_begins_with_its_change_and_no_other_beside_it() {
     assert_eq!(fleet.operators.latest_revision().await.expect("reads"), rollout.revision);
     let ordinary = fleet.operators.apply_intent(second).await.expect("applies");
     assert!(matches!(ordinary, Applied::Changed { .. }), "others go on: {ordinary:?}");
+}
+
+#[tokio::test]
+async fn no_rollout_begins_under_a_renderer_of_an_older_build_and_one_that_is_open_says_so() {
+    let (fleet, [a, b]) = mk_fleet().await;
+    // As a build does that does not know the column: another holder, and the next term.
+    let older = || {
+        fleet.server.sql(
+            "INSERT INTO leases AS l (name, holder, term, expires_at, lasts_s) \
+             VALUES ('renderer', 'older', 1, clock_timestamp() + interval '30 s', 30) \
+             ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, term = l.term + 1, expires_at = excluded.expires_at",
+        )
+    };
+    let claim = async || {
+        fleet.server.sql("UPDATE leases SET expires_at = 'epoch' WHERE name = 'renderer'");
+        fleet.renderer.acquire_lease(Actor::Renderer, RENDERER_LEASE, "this build").await.expect("claims")
+    };
+    let change = || mk_change(vec![mk_namespace("n", "1")]);
+    let before = fleet.operators.latest_revision().await.expect("reads");
+    older();
+    let refused = fleet.operators.apply_in_stages(change(), mk_start(&[a, b])).await.expect("answers");
+    assert_eq!(refused, Applied::RendererOutdated);
+    assert_eq!(fleet.operators.latest_revision().await.expect("reads"), before, "nothing was changed");
+    fleet.server.sql("DELETE FROM leases WHERE name = 'renderer'");
+    let refused = fleet.operators.apply_in_stages(change(), mk_start(&[a, b])).await.expect("answers");
+    assert_eq!(refused, Applied::RendererOutdated, "nobody ever led");
+    for _ in 0..2 {
+        assert!(matches!(claim().await, Claim::Acquired(_)));
+    }
+    let rollout = fleet.begin("n", "1", &[a, b]).await;
+    assert!(rollout.is_known_to_renderer);
+    older();
+    assert!(!load(&fleet, &rollout).await.is_known_to_renderer, "one of an older build took over");
+    assert!(matches!(claim().await, Claim::Acquired(_)));
+    assert!(load(&fleet, &rollout).await.is_known_to_renderer);
+}
+
+#[tokio::test]
+async fn a_stage_is_excused_by_a_resume_of_what_halted_for_want_of_its_hosts_and_by_nothing_else() {
+    let (fleet, [a, b]) = mk_fleet().await;
+    let rollout = fleet.begin("n", "1", &[a, b]).await;
+    let halt = async |reason| {
+        let halt = RolloutStep::Halt { reason, hosts: Vec::new(), detail: Detail::new("why") };
+        assert!(fleet.operators.step_rollout(OPERATOR, &load(&fleet, &rollout).await, halt).await.expect("steps"));
+        assert_eq!(load(&fleet, &rollout).await.halt_reason, Some(reason));
+        let resumed = fleet.operators.resume_rollout(OPERATOR, rollout.id, None).await.expect("answers");
+        assert_eq!(resumed, Once::Now(Moved::Done));
+        load(&fleet, &rollout).await
+    };
+    assert!(!halt(HaltReason::Failed).await.is_excused());
+    fleet.operators.pause_rollout(OPERATOR, rollout.id, None).await.expect("pauses");
+    fleet.operators.resume_rollout(OPERATOR, rollout.id, None).await.expect("resumes");
+    assert!(!load(&fleet, &rollout).await.is_excused());
+    let excused = halt(HaltReason::Nobody).await;
+    assert_eq!((excused.is_excused(), excused.halt_reason), (true, None));
+    assert!(fleet.operators.step_rollout(OPERATOR, &excused, RolloutStep::Open).await.expect("steps"));
+    assert!(!load(&fleet, &rollout).await.is_excused(), "the next stage is another");
 }
 
 #[tokio::test]

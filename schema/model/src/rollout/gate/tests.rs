@@ -27,6 +27,8 @@ fn mk_look(hosts: &[(HostId, State)]) -> Look<'_> {
         is_rendered: true,
         hosts,
         in_last_stage: hosts.len(),
+        is_excused: false,
+        is_known_to_renderer: true,
     }
 }
 
@@ -103,6 +105,28 @@ fn a_stage_that_takes_too_long_or_has_no_host_left_halts() {
     assert_eq!(Gate::default().handle_look(&unrendered, 0), Step::Halt(Halt::Late(vec![])));
     let nobody = Look { in_last_stage: 0, ..mk_look(&hosts) };
     assert_eq!(Gate::default().handle_look(&nobody, 0), Step::Halt(Halt::Nobody));
+}
+
+#[test]
+fn a_stage_that_has_no_host_left_passes_if_an_operator_says_so_and_the_others_are_proven_all_the_same() {
+    let hosts = mk_hosts(&[State::Converged]);
+    let excused = Look { in_last_stage: 0, is_excused: true, ..mk_look(&hosts) };
+    assert_eq!(Gate::default().handle_look(&excused, 0), Step::Open);
+    assert_eq!(Gate::default().handle_look(&Look { is_last: true, ..excused.clone() }, 0), Step::Finish);
+    assert_eq!(
+        Gate::default().handle_look(&Look { hosts: &[], ..excused.clone() }, 0),
+        Step::Open,
+        "nobody at all is left"
+    );
+    let hosts = mk_hosts(&[State::Progressing]);
+    assert_eq!(Gate::default().handle_look(&Look { hosts: &hosts, ..excused }, 0), Step::Wait);
+}
+
+#[test]
+fn a_renderer_that_knows_no_rollouts_halts_whatever_is_proven() {
+    let hosts = mk_hosts(&[State::Converged]);
+    let look = Look { is_known_to_renderer: false, ..mk_look(&hosts) };
+    assert_eq!(Gate::default().handle_look(&look, 0), Step::Halt(Halt::Renderer));
 }
 
 fn states() -> impl Strategy<Value = State> {

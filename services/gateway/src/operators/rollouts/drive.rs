@@ -19,7 +19,7 @@ use super::super::door::Shared;
 use super::super::fleet::{JudgedFleet, JudgedHost};
 use super::super::gauges;
 use super::super::refuse::Refusal;
-use super::{is_proven, why};
+use super::{RENDERER_HOLDS_NOBODY, is_proven, why};
 
 /// How often a rollout that progresses is looked at: what lasts is seen to last by looks.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
@@ -88,6 +88,8 @@ async fn look(door: &Shared, driver: &mut Driver) -> Result<Duration, Refusal> {
         stage_age_ms: rollout.stage_age_ms,
         is_rendered: rollout.is_rendered(),
         in_last_stage: hosts.iter().filter(|(host, _)| in_last(*host)).count(),
+        is_excused: rollout.is_excused(),
+        is_known_to_renderer: rollout.is_known_to_renderer,
         hosts: &hosts,
     };
     let now = Millis::try_from(driver.began.elapsed().as_millis()).unwrap_or(Millis::MAX);
@@ -163,6 +165,7 @@ fn halted(rollout: &Rollout, halt: &Halt, fleet: &JudgedFleet) -> RolloutStep {
         Halt::Unknown(_) => HaltReason::Unknown,
         Halt::Late(_) => HaltReason::Late,
         Halt::Nobody => HaltReason::Nobody,
+        Halt::Renderer => HaltReason::Renderer,
     };
     let detail = Detail::new(&words(rollout, halt, fleet));
     RolloutStep::Halt { reason, hosts: halt.hosts().to_vec(), detail }
@@ -184,6 +187,11 @@ fn words(rollout: &Rollout, halt: &Halt, fleet: &JudgedFleet) -> String {
             format!("stage {stage} took its {} s: nothing of it was rendered", rollout.stage_timeout_s)
         }
         Halt::Late(_) => format!("stage {stage} took its {} s and waits for {count}: {names}", rollout.stage_timeout_s),
-        Halt::Nobody => format!("no host of stage {stage} is left: nobody can prove the change"),
+        Halt::Nobody => {
+            format!(
+                "no host of stage {stage} is left: nobody can prove the change; resumed, it goes on without that proof"
+            )
+        }
+        Halt::Renderer => RENDERER_HOLDS_NOBODY.to_owned(),
     }
 }
