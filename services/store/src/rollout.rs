@@ -41,6 +41,8 @@ pub struct Rollout {
     pub state: RolloutState,
     /// Why, for people.
     pub detail: String,
+    /// How many hosts it holds back: of those that no stage was opened for, and that are hosts still.
+    pub held_hosts: u64,
     /// Why it halted, while it is.
     pub halt_reason: Option<HaltReason>,
     /// The last stage that an operator let pass though no host of it was left; zero if there is none.
@@ -72,13 +74,6 @@ pub struct Rollout {
 }
 
 impl Rollout {
-    /// How many hosts it holds back.
-    #[must_use]
-    pub fn held(&self) -> u64 {
-        let opened = if self.state.is_open() { self.stage as usize } else { self.stages.len() };
-        self.stages.iter().skip(opened).map(|stage| u64::from(stage.hosts)).sum()
-    }
-
     /// Whether an operator let its last opened stage pass without a host that could prove it.
     #[must_use]
     pub const fn is_excused(&self) -> bool {

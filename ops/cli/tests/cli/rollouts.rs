@@ -188,6 +188,42 @@ async fn a_renderer_of_an_older_build_begins_no_rollout_and_halts_the_one_that_i
 }
 
 #[tokio::test]
+async fn a_host_that_enrols_meanwhile_is_waited_for_by_nobody_and_its_failure_halts() {
+    let mut plane = mk_plane().await;
+    let id = begin(&plane).await;
+    plane.enrol("web-3", "10.0.0.5").await;
+    plane.render().await;
+    assert_eq!(get(&plane, &id).await["held_hosts"], 2, "it is held by nobody");
+    for name in CANARIES {
+        plane.says(name, OutcomeKind::Applied).await;
+    }
+    until(&plane, &id, |seen| seen["stage"] == 2).await;
+    plane.render().await;
+    plane.says("web-3", OutcomeKind::Failed).await;
+    let halted = plane.run(&["rollout", "watch", &id, "--timeout", "30s"]).await;
+    let said = "in stage 2, 1 failed and 0 may: default/web-3 (failed: kernel_refused)";
+    assert!(halted.code == 1 && halted.stderr.contains(said), "{halted:?}");
+    plane.says("web-3", OutcomeKind::Applied).await;
+    plane.run(&["rollout", "resume", &id]).await.ended(0);
+    plane.all_say(OutcomeKind::Applied).await;
+    let watched = plane.run(&["rollout", "watch", &id]).await;
+    assert!(watched.code == 0 && !watched.stderr.contains("hosts have it"), "all four of its stages: {watched:?}");
+}
+
+#[tokio::test]
+async fn a_stage_that_takes_too_long_halts_and_names_whom_it_waited_for() {
+    let mut plane = mk_plane().await;
+    let late = ["--rollout", "--stage", "app=db", "--stage-timeout", "3s", "-o", "json"];
+    let begun = plane.run(&[["apply", "-f", "change.yaml"].as_slice(), &late].concat()).await.json();
+    let id = begun["rollout"].as_str().expect("it began").to_owned();
+    plane.render().await;
+    plane.says("db-1", OutcomeKind::Applied).await;
+    let halted = plane.run(&["rollout", "watch", &id, "--timeout", "30s"]).await;
+    let said = "stage 1 took its 3 s and waits for 1: default/db-2 (";
+    assert!(halted.code == 1 && halted.stderr.contains(said), "{halted:?}");
+}
+
+#[tokio::test]
 async fn a_rollout_that_ends_counts_those_that_have_it_and_names_those_that_do_not() {
     let mut plane = mk_plane().await;
     let stages = ["--rollout", "--stage", "100%", "--max-failed", "1", "-o", "json"];

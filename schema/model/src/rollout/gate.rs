@@ -4,6 +4,7 @@
 //!   the one derivation.
 //! - A failure counts after [`FAILED_LASTS_MS`], silence after [`UNKNOWN_LASTS_MS`]: what recovers at once halts nothing. More of them than were allowed
 //!   halt the rollout; those that are allowed keep nothing waiting.
+//! - A host that enrolled meanwhile is waited for by nobody, and its silence counts for nothing; that it failed counts as any other's failure.
 //! - A stage that takes longer than it may, or that has no host left, halts it too: absence of evidence never opens a stage, unless an operator says so
 //!   of a stage that has no host left.
 //! - So does a renderer that knows no rollouts: it holds nobody back.
@@ -52,7 +53,9 @@ pub struct Look<'a> {
     pub is_rendered: bool,
     /// The hosts of the opened stages that are hosts still, by their ids.
     pub hosts: &'a [(HostId, State)],
-    /// How many of them are of the stage that was opened last.
+    /// Those that enrolled after it began, by their ids: they are in no stage, and have the change since they are there.
+    pub late: &'a [(HostId, State)],
+    /// How many of the opened stages' hosts are of the one that was opened last.
     pub in_last_stage: usize,
     /// Whether an operator lets that stage pass though no host of it is left.
     pub is_excused: bool,
@@ -137,7 +140,9 @@ impl Gate {
         }
         (self.of, self.looked) = (Some(of), now);
         let is_trouble = |state: State| matches!(state, State::Failed | State::Unknown);
-        let seen = look.hosts.iter().filter(|(_, state)| look.is_rendered && is_trouble(*state));
+        let late = look.late.iter().filter(|(_, state)| *state == State::Failed);
+        let of_stages = look.hosts.iter().filter(|(_, state)| is_trouble(*state));
+        let seen = of_stages.chain(late).filter(|_| look.is_rendered);
         let before = std::mem::take(&mut self.troubled);
         self.troubled = seen
             .map(|(host, state)| {
@@ -171,8 +176,9 @@ impl Gate {
         }
         let is_waited_for = |(host, state): &&(HostId, State)| match state {
             State::Converged | State::Degraded => false,
-            State::Failed => !failed.contains(host),
-            State::Unknown => !unknown.contains(host),
+            // Both are in the order of ids.
+            State::Failed => failed.binary_search(host).is_err(),
+            State::Unknown => unknown.binary_search(host).is_err(),
             State::Progressing => true,
         };
         let waited_for: Vec<HostId> = look.hosts.iter().filter(is_waited_for).map(|(host, _)| *host).collect();

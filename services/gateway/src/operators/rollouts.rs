@@ -4,6 +4,7 @@
 //! - Evidence is the one derivation's; what is counted is the hosts that the token may see, and nothing else is named to it.
 
 mod drive;
+mod place;
 mod start;
 
 use std::collections::BTreeMap;
@@ -15,7 +16,7 @@ use holdfast_api::problem::{Problem, ProblemType};
 use holdfast_api::rollout::{HeldView, RolloutStageView, RolloutView};
 use holdfast_api::status::HostCounts;
 use holdfast_events::{HaltReason, Hint};
-use holdfast_model::ids::{HostId, IdError, RolloutId};
+use holdfast_model::ids::{IdError, RolloutId};
 use holdfast_model::numbers::Revision;
 use holdfast_model::rollout::RolloutState;
 use holdfast_model::status::{Counts, State as HostState};
@@ -26,6 +27,7 @@ use tokio::time::Instant;
 use utoipa::IntoParams;
 
 pub(crate) use self::drive::run;
+use self::place::placed;
 pub(crate) use self::start::InStages;
 use super::auth::{Act, Caller};
 use super::cursor;
@@ -83,7 +85,7 @@ fn view(caller: &Caller, rollout: &Rollout) -> RolloutView {
         detail: detail(caller, rollout),
         stage: rollout.stage,
         stages: stages.collect(),
-        held_hosts: rollout.held(),
+        held_hosts: rollout.held_hosts,
         max_failed: rollout.max_failed,
         max_unknown: rollout.max_unknown,
         stage_timeout_s: rollout.stage_timeout_s,
@@ -100,7 +102,7 @@ fn view(caller: &Caller, rollout: &Rollout) -> RolloutView {
 
 /// What the open rollout holds back, if it holds anything back.
 pub(crate) fn held_view(rollout: &Rollout) -> Option<HeldView> {
-    let hosts = rollout.held();
+    let hosts = rollout.held_hosts;
     (rollout.state.is_open() && hosts > 0).then(|| HeldView {
         rollout: rollout.id.to_string(),
         revision: rollout.held_revision.raw(),
@@ -112,17 +114,18 @@ pub(crate) fn held_view(rollout: &Rollout) -> Option<HeldView> {
 /// A rollout with what is seen of the hosts of each stage.
 async fn looked_at(door: &Shared, caller: &Caller, rollout: &Rollout) -> Result<RolloutView, Refusal> {
     let fleet = door.fleet.read_since(Instant::now()).await?;
-    let stage_of: BTreeMap<HostId, u32> = door.store.rollout_hosts(rollout.id).await?.into_iter().collect();
+    let members = door.store.rollout_hosts(rollout.id).await?;
     let mut view = view(caller, rollout);
     // An abort is what took the place of its change.
     if rollout.state != RolloutState::Aborted {
         view.overwritten_at = door.store.rollout_overwritten_at(rollout).await?.map(Revision::raw);
     }
+    let mut hosts: BTreeMap<u32, Vec<&JudgedHost>> = BTreeMap::new();
+    for (host, stage) in placed(&members, &fleet.hosts).filter(|(host, _)| caller.sees(&host.status.namespace)) {
+        stage.into_iter().for_each(|stage| hosts.entry(stage).or_default().push(host));
+    }
     for (stage, number) in view.stages.iter_mut().zip(1_u32..) {
-        let is_of_it = |host: &&JudgedHost| {
-            stage_of.get(&host.status.host) == Some(&number) && caller.sees(&host.status.namespace)
-        };
-        let hosts: Vec<&JudgedHost> = fleet.hosts.iter().filter(is_of_it).collect();
+        let hosts = hosts.remove(&number).unwrap_or_default();
         stage.now = Some(HostCounts::from(hosts.iter().map(|host| host.state).collect::<Counts>()));
         if stage.opened && rollout.state.is_open() {
             let in_the_way = hosts.iter().filter(|host| !is_proven(host));

@@ -122,7 +122,10 @@ pub(crate) async fn run(door: Shared) -> Result<(), Infallible> {
         wait = match look(&door).await {
             Ok(wait) => wait,
             // The refusal was logged where it arose; the database being away is no reason to hurry.
-            Err(_) => LOOK_EVERY,
+            Err(_) => {
+                gauges::record_open(None);
+                LOOK_EVERY
+            }
         };
     }
     Ok(())
@@ -154,7 +157,7 @@ async fn look(door: &Shared) -> Result<Duration, Refusal> {
             }
         }
     }
-    gauges::record_open(still_open);
+    gauges::record_open(Some(still_open));
     if ended {
         door.ring([Hint::Event]);
     }

@@ -21,6 +21,9 @@ macro_rules! rollouts {
                     r.max_unknown, r.stage_timeout_s, r.actor, r.created_at, r.stage_began_at, r.finished_at, r.abort_revision, \
                     r.version, r.halt_reason, r.excused_stage, p.let_go_revision, \
                     coalesce((SELECT l.rollouts_term = l.term FROM leases l WHERE l.name = 'renderer'), false) AS is_known_to_renderer, \
+                    CASE WHEN r.state IN ('progressing', 'paused', 'halted') THEN \
+                        (SELECT count(*) FROM rollout_hosts m JOIN hosts h USING (host_id) \
+                         WHERE m.rollout_id = r.rollout_id AND m.stage > r.stage AND h.decommissioned_at IS NULL) ELSE 0 END AS held_hosts, \
                     (extract(epoch FROM clock_timestamp() - r.stage_began_at \
                         - greatest(a.ended - greatest(a.began, r.stage_began_at), interval '0')) * 1000)::bigint AS stage_age_ms \
              FROM rollouts r LEFT JOIN render_progress p \
@@ -137,6 +140,26 @@ impl Store {
         .await
     }
 
+    /// The hosts that are in no stage of a rollout, since they enrolled after it began.
+    ///
+    /// # Errors
+    /// [`Error`] of the connection.
+    pub async fn hosts_outside_rollout(&self, id: RolloutId) -> Result<Vec<HostId>, Error> {
+        self.transact("read who is in no stage", Mode::Statement, move |tx| {
+            Box::pin(async move {
+                let rows: Vec<Uuid> = sqlx::query_scalar(
+                    "SELECT host_id FROM hosts h WHERE decommissioned_at IS NULL \
+                     AND NOT EXISTS (SELECT FROM rollout_hosts m WHERE m.rollout_id = $1 AND m.host_id = h.host_id)",
+                )
+                .bind(id.uuid())
+                .fetch_all(tx)
+                .await?;
+                Ok(rows.into_iter().map(HostId::new).collect())
+            })
+        })
+        .await
+    }
+
     /// The hosts of a rollout's stages after these: those that it holds back with so many opened.
     ///
     /// # Errors
@@ -170,6 +193,7 @@ struct RolloutRow {
     excused_stage: i32,
     let_go_revision: Option<i64>,
     is_known_to_renderer: bool,
+    held_hosts: i64,
     stage_age_ms: i64,
 }
 
@@ -188,6 +212,7 @@ impl RolloutRow {
             stage: small("rollouts.stage", i64::from(self.stage))?,
             state: text("rollouts.state", &self.state)?,
             detail: self.detail,
+            held_hosts: number("rollout_hosts", self.held_hosts)?,
             halt_reason: self.halt_reason.map(|word| text("rollouts.halt_reason", &word)).transpose()?,
             excused_stage: small("rollouts.excused_stage", i64::from(self.excused_stage))?,
             max_failed: small("rollouts.max_failed", self.max_failed)?,

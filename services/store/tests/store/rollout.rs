@@ -7,7 +7,7 @@ use holdfast_model::ids::HostId;
 use holdfast_model::intent::ObjectKey;
 use holdfast_model::numbers::Revision;
 use holdfast_model::rollout::RolloutState;
-use holdfast_store::intent::{Applied, IntentChange};
+use holdfast_store::intent::{Applied, Decommission, Decommissioned, IntentChange};
 use holdfast_store::lease::{Claim, RENDERER_LEASE};
 use holdfast_store::once::{Once, RequestKey};
 use holdfast_store::operation::Operation;
@@ -20,7 +20,7 @@ async fn a_rollout_begins_with_its_change_and_no_other_beside_it() {
     let (fleet, [a, b]) = mk_fleet().await;
     let rollout = fleet.begin("n", "1", &[a, b]).await;
     assert_eq!((rollout.held_revision.next(), rollout.stage, rollout.version), (Some(rollout.revision), 1, 1));
-    assert_eq!((rollout.state, rollout.held(), rollout.is_rendered()), (RolloutState::Progressing, 1, false));
+    assert_eq!((rollout.state, rollout.held_hosts, rollout.is_rendered()), (RolloutState::Progressing, 1, false));
     let changes = fleet.renderer.changes_since(rollout.held_revision).await.expect("reads");
     let open = changes.rollout.expect("it is open with its revision");
     assert_eq!((open.rollout, open.stage, open.held_revision), (rollout.id, 1, rollout.held_revision));
@@ -111,7 +111,7 @@ async fn a_step_is_taken_on_the_row_as_it_was_seen_or_not_at_all() {
     let (one, other) = tokio::join!(step(&seen, RolloutStep::Open), step(&seen, RolloutStep::Open));
     assert!(one != other, "one of two that step at once does");
     let opened = load(&fleet, &seen).await;
-    assert_eq!((opened.stage, opened.version, opened.held()), (2, 2, 0));
+    assert_eq!((opened.stage, opened.version, opened.held_hosts), (2, 2, 0));
     assert!(!step(&seen, mk_finish()).await);
     fleet.operators.pause_rollout(OPERATOR, seen.id, None).await.expect("pauses");
     assert!(!step(&load(&fleet, &seen).await, mk_finish()).await, "one that is paused goes nowhere");
@@ -223,7 +223,7 @@ async fn an_abort_puts_back_what_was_changed_but_for_what_was_changed_again() {
     let operation: Operation = fleet.operators.load_operation(operation).await.expect("reads").expect("is there");
     assert_eq!((operation.verb.word(), operation.changes, operation.revision), ("abort", 3, revision));
     let rollout = fleet.operators.load_rollout(id).await.expect("reads").expect("is there");
-    assert_eq!((rollout.state, rollout.abort_revision, rollout.held()), (RolloutState::Aborted, Some(revision), 0));
+    assert_eq!((rollout.state, rollout.abort_revision, rollout.held_hosts), (RolloutState::Aborted, Some(revision), 0));
     let before = fleet.operators.abort_rollout(OPERATOR, id, Some(key)).await.expect("answers");
     assert!(matches!(before, Once::Before(_)), "{before:?}");
     let twice = fleet.operators.abort_rollout(OPERATOR, id, None).await.expect("answers");
@@ -245,6 +245,7 @@ async fn a_host_is_held_until_its_stage_opens_and_one_that_enrols_meanwhile_is_n
         }
     };
     assert_eq!(held(&fleet).await, [(b, rollout.held_revision)]);
+    assert_eq!(load(&fleet, &rollout).await.held_hosts, 1);
     let halt = RolloutStep::Halt { reason: HaltReason::Failed, hosts: vec![a], detail: Detail::new("a failed") };
     assert!(fleet.operators.step_rollout(OPERATOR, &rollout, halt).await.expect("steps"));
     assert_eq!(held(&fleet).await, [(b, rollout.held_revision)], "a halt lets nobody go");
@@ -252,7 +253,17 @@ async fn a_host_is_held_until_its_stage_opens_and_one_that_enrols_meanwhile_is_n
     let seen = load(&fleet, &rollout).await;
     assert!(fleet.operators.step_rollout(OPERATOR, &seen, RolloutStep::Open).await.expect("steps"));
     assert_eq!(held(&fleet).await, []);
-    assert!(![a, b].contains(&late));
+    assert_eq!(fleet.operators.hosts_outside_rollout(rollout.id).await.expect("reads"), [late]);
+}
+
+#[tokio::test]
+async fn a_host_that_was_taken_out_is_held_by_nobody() {
+    let (fleet, [a, b]) = mk_fleet().await;
+    let rollout = fleet.begin("n", "1", &[a, b]).await;
+    assert_eq!(rollout.held_hosts, 1);
+    let out = Decommission { actor: OPERATOR, host: b, detail: Detail::default(), expected: None, because: None };
+    assert!(matches!(fleet.operators.decommission(out).await.expect("answers"), Decommissioned::Out { .. }));
+    assert_eq!(load(&fleet, &rollout).await.held_hosts, 0);
 }
 
 async fn load(fleet: &Fleet, rollout: &Rollout) -> Rollout {

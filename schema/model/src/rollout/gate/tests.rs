@@ -26,6 +26,7 @@ fn mk_look(hosts: &[(HostId, State)]) -> Look<'_> {
         stage_age_ms: 0,
         is_rendered: true,
         hosts,
+        late: &[],
         in_last_stage: hosts.len(),
         is_excused: false,
         is_known_to_renderer: true,
@@ -120,6 +121,24 @@ fn a_stage_that_has_no_host_left_passes_if_an_operator_says_so_and_the_others_ar
     );
     let hosts = mk_hosts(&[State::Progressing]);
     assert_eq!(Gate::default().handle_look(&Look { hosts: &hosts, ..excused }, 0), Step::Wait);
+}
+
+#[test]
+fn a_host_that_enrolled_meanwhile_counts_where_it_failed_for_long_and_is_waited_for_by_nobody() {
+    let (hosts, waiting) = (mk_hosts(&[State::Converged]), mk_hosts(&[State::Progressing]));
+    for state in [State::Converged, State::Degraded, State::Progressing, State::Unknown] {
+        let late = [(host(7), state)];
+        let look = Look { late: &late, ..mk_look(&hosts) };
+        assert_eq!(Gate::default().handle_look(&look, 0), Step::Open, "{state}");
+        let look = Look { late: &late, ..mk_look(&waiting) };
+        assert_eq!(look_for(&mut Gate::default(), &look, 0, 2 * UNKNOWN_LASTS_MS), Step::Wait, "{state}");
+    }
+    let late = [(host(7), State::Failed)];
+    let look = Look { late: &late, ..mk_look(&waiting) };
+    let halted = look_for(&mut Gate::default(), &look, 0, FAILED_LASTS_MS);
+    assert_eq!(halted, Step::Halt(Halt::Failed(vec![host(7)])));
+    let allowed = Look { rules: Rules { max_failed: 1, ..RULES }, ..look };
+    assert_eq!(look_for(&mut Gate::default(), &allowed, 0, 2 * FAILED_LASTS_MS), Step::Wait);
 }
 
 #[test]

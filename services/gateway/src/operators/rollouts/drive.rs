@@ -19,6 +19,7 @@ use super::super::door::Shared;
 use super::super::fleet::{JudgedFleet, JudgedHost};
 use super::super::gauges;
 use super::super::refuse::Refusal;
+use super::place::placed;
 use super::{RENDERER_HOLDS_NOBODY, is_proven, why};
 
 /// How often a rollout that progresses is looked at: what lasts is seen to last by looks.
@@ -36,7 +37,7 @@ const NAMED_MAX: usize = 5;
 struct Driver {
     gate: Gate,
     began: Instant,
-    /// Who is in which stage of which rollout: it never changes.
+    /// Who is in which stage of which rollout, by their ids: it never changes.
     members: Option<(RolloutId, Vec<(HostId, u32)>)>,
 }
 
@@ -55,8 +56,14 @@ pub(crate) async fn run(door: Shared) -> Result<(), Infallible> {
             },
         }
         wakes.mark_unchanged();
-        // A refusal was logged where it arose.
-        wait = look(&door, &mut driver).await.unwrap_or(RETRY);
+        wait = match look(&door, &mut driver).await {
+            Ok(wait) => wait,
+            // It was logged where it arose. What was seen before is not so any more, for all that is known.
+            Err(_) => {
+                gauges::forget_rollout();
+                RETRY
+            }
+        };
     }
     Ok(())
 }
@@ -72,10 +79,12 @@ async fn look(door: &Shared, driver: &mut Driver) -> Result<Duration, Refusal> {
             &driver.members.insert((rollout.id, members)).1
         }
     };
-    let opened = members.iter().filter(|(_, stage)| *stage <= rollout.stage).map(|(host, _)| *host).collect();
-    let fleet = door.fleet.read(Some(opened)).await?;
-    let in_last = |host: HostId| members.iter().any(|(member, stage)| *member == host && *stage == rollout.stage);
-    let hosts: Vec<_> = fleet.hosts.iter().map(|host| (host.status.host, host.state)).collect();
+    let opened = members.iter().filter(|(_, stage)| *stage <= rollout.stage).map(|(host, _)| *host);
+    let late = door.store.hosts_outside_rollout(rollout.id).await?;
+    let fleet = door.fleet.read(Some(opened.chain(late).collect())).await?;
+    let sides = Sides::of(members, &fleet, rollout.stage);
+    let states = |hosts: &[&JudgedHost]| hosts.iter().map(|host| (host.status.host, host.state)).collect::<Vec<_>>();
+    let (hosts, late) = (states(&sides.of_stages), states(&sides.late));
     let seen = Look {
         rollout: rollout.id,
         attempt: rollout.version,
@@ -87,19 +96,46 @@ async fn look(door: &Shared, driver: &mut Driver) -> Result<Duration, Refusal> {
         is_last: rollout.stage as usize >= rollout.stages.len(),
         stage_age_ms: rollout.stage_age_ms,
         is_rendered: rollout.is_rendered(),
-        in_last_stage: hosts.iter().filter(|(host, _)| in_last(*host)).count(),
+        in_last_stage: sides.in_last_stage,
         is_excused: rollout.is_excused(),
         is_known_to_renderer: rollout.is_known_to_renderer,
         hosts: &hosts,
+        late: &late,
     };
     let now = Millis::try_from(driver.began.elapsed().as_millis()).unwrap_or(Millis::MAX);
     let step = match driver.gate.handle_look(&seen, now) {
         Step::Wait => return Ok(LOOK_EVERY),
         Step::Open => RolloutStep::Open,
-        Step::Finish => finished(door, &rollout, &fleet).await?,
+        Step::Finish => finished(door, &rollout, &sides).await?,
         Step::Halt(halt) => halted(&rollout, &halt, &fleet),
     };
     take(door, &rollout, step).await
+}
+
+/// The hosts of a look.
+struct Sides<'a> {
+    /// Those of the opened stages.
+    of_stages: Vec<&'a JudgedHost>,
+    /// Those that enrolled after the rollout began.
+    late: Vec<&'a JudgedHost>,
+    /// How many are of the stage that was opened last.
+    in_last_stage: usize,
+}
+
+impl<'a> Sides<'a> {
+    fn of(members: &'a [(HostId, u32)], fleet: &'a JudgedFleet, opened: u32) -> Self {
+        let mut sides = Self { of_stages: Vec::new(), late: Vec::new(), in_last_stage: 0 };
+        for (host, stage) in placed(members, &fleet.hosts) {
+            match stage {
+                None => sides.late.push(host),
+                Some(stage) => {
+                    sides.in_last_stage += usize::from(stage == opened);
+                    sides.of_stages.push(host);
+                }
+            }
+        }
+        sides
+    }
 }
 
 async fn take(door: &Shared, rollout: &Rollout, step: RolloutStep) -> Result<Duration, Refusal> {
@@ -124,17 +160,17 @@ async fn take(door: &Shared, rollout: &Rollout, step: RolloutStep) -> Result<Dur
 
 /// The end, with what is to be said of it. What overwrote the change is looked up after the hosts were read, so that a proof of that is not told as
 /// one of the change.
-async fn finished(door: &Shared, rollout: &Rollout, fleet: &JudgedFleet) -> Result<RolloutStep, Refusal> {
+async fn finished(door: &Shared, rollout: &Rollout, sides: &Sides<'_>) -> Result<RolloutStep, Refusal> {
     let by = door.store.rollout_overwritten_at(rollout).await?;
-    let proven = fleet.hosts.iter().filter(|host| is_proven(host)).count();
+    let proven = sides.of_stages.iter().filter(|host| is_proven(host)).count();
     let hosts = u32::try_from(proven).unwrap_or(u32::MAX);
-    let said = last_words(rollout, by, fleet, hosts);
+    let said = last_words(rollout, by, sides, hosts);
     let detail = (!said.is_empty()).then(|| Detail::new(&said.join("; ")));
     Ok(RolloutStep::Finish { hosts, detail })
 }
 
 /// What is not as the word `finished` has it.
-fn last_words(rollout: &Rollout, by: Option<Revision>, fleet: &JudgedFleet, proven: u32) -> Vec<String> {
+fn last_words(rollout: &Rollout, by: Option<Revision>, sides: &Sides<'_>, proven: u32) -> Vec<String> {
     let all: u64 = rollout.stages.iter().map(|stage| u64::from(stage.hosts)).sum();
     let mut said = Vec::new();
     if let Some(by) = by {
@@ -145,14 +181,17 @@ fn last_words(rollout: &Rollout, by: Option<Revision>, fleet: &JudgedFleet, prov
         said.push(format!("{proven} of {all} hosts have {what}"));
     }
     for (state, word) in [(State::Failed, "failed"), (State::Unknown, "unknown")] {
-        let hosts: Vec<&JudgedHost> = fleet.hosts.iter().filter(|host| host.state == state).collect();
+        // The silence of one that enrolled meanwhile is nobody's matter here.
+        let late = sides.late.iter().filter(|_| state == State::Failed);
+        let hosts: Vec<&JudgedHost> =
+            sides.of_stages.iter().chain(late).filter(|host| host.state == state).copied().collect();
         if !hosts.is_empty() {
             let names: Vec<String> = hosts.iter().take(NAMED_MAX).map(|host| why(host)).collect();
             let more = if hosts.len() > names.len() { ", …" } else { "" };
             said.push(format!("{} {word}, as may be: {}{more}", hosts.len(), names.join(", ")));
         }
     }
-    let gone = all.saturating_sub(fleet.hosts.len() as u64);
+    let gone = all.saturating_sub(sides.of_stages.len() as u64);
     if gone > 0 {
         said.push(format!("{gone} taken out of the fleet"));
     }
@@ -173,7 +212,8 @@ fn halted(rollout: &Rollout, halt: &Halt, fleet: &JudgedFleet) -> RolloutStep {
 
 fn words(rollout: &Rollout, halt: &Halt, fleet: &JudgedFleet) -> String {
     let hosts = halt.hosts();
-    let named = fleet.hosts.iter().filter(|host| hosts.contains(&host.status.host));
+    // In the order of ids, as everything that the gate says.
+    let named = fleet.hosts.iter().filter(|host| hosts.binary_search(&host.status.host).is_ok());
     let names: Vec<String> = named.take(NAMED_MAX).map(why).collect();
     let more = if hosts.len() > names.len() { ", …" } else { "" };
     let names = format!("{}{more}", names.join(", "));
