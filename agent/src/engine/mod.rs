@@ -22,7 +22,7 @@ use holdfast_model::policy::Body;
 use holdfast_model::statement::Authority;
 use holdfast_runtime::fail_point;
 
-pub use ports::{Attempt, Cause, Depth, Kernel, Record, RecordContent, Store};
+pub use ports::{After, Attempt, Cause, Depth, Kernel, Record, RecordContent, Store};
 pub use trial::Trial;
 pub(crate) use trial::shun;
 pub use update::{Content, Outcome, Update};
@@ -111,7 +111,9 @@ pub struct Engine<K, S> {
     /// Whether policies have to prove that they lead to a gateway.
     has_trials: bool,
     /// What to go back to while something is on trial.
-    fallback: Option<Option<Held>>,
+    fallback: Option<Option<Entry>>,
+    /// The content under which this process had an echo of a gateway last.
+    echoed: Option<Digest>,
     /// Contents that are not tried any more.
     shunned: Vec<Digest>,
     /// Nothing is to be enforced, since what was enforced was taken back: the open table is ours to keep.
@@ -132,6 +134,7 @@ impl<K: Kernel, S: Store> Engine<K, S> {
             local: None,
             has_trials: false,
             fallback: None,
+            echoed: None,
             shunned: Vec::new(),
             owes_open: false,
             unproven: true,
@@ -198,7 +201,7 @@ impl<K: Kernel, S: Store> Engine<K, S> {
                         self.hold_in_force(held);
                         return Ok(Started::Completed);
                     }
-                    self.store.settle_failed()?;
+                    self.store.settle_failed(&After::of(self.held.as_ref(), self.fallback.as_ref()))?;
                 }
                 // A file that was cut right behind its head looks like one that never had a policy.
                 let Some(held) = &self.held else { return self.start_with_nothing() };
@@ -217,7 +220,7 @@ impl<K: Kernel, S: Store> Engine<K, S> {
         if let Loaded::Found { good, candidate } = loaded {
             self.held = good.map(|entry| self.lay_out(entry));
             if candidate.is_some() {
-                self.store.settle_failed()?;
+                self.store.settle_failed(&After::of(self.held.as_ref(), self.fallback.as_ref()))?;
             }
         }
         let Some(local) = &self.local else { return self.start_with_nothing() };
@@ -336,7 +339,8 @@ impl<K: Kernel, S: Store> Engine<K, S> {
                 Refusal::unreadable(&*cause)
             }
         };
-        if let Err(error) = self.store.settle_failed() {
+        let after = After::of(self.held.as_ref(), self.fallback.as_ref());
+        if let Err(error) = self.store.settle_failed(&after) {
             // The candidate stays unsettled; the next start compares it with the kernel and finds that it is not there.
             tracing::warn!(%error, "failed update could not be settled on disk");
         }

@@ -3,7 +3,7 @@
 use holdfast_model::desired::Stamp;
 use holdfast_model::digest::Digest;
 
-use super::{Entry, Origin, Trial};
+use super::{Entry, Held, Origin, Trial};
 use crate::plan::{Deviation, Difference, ObservedRule, Ruleset};
 
 /// Why a kernel or a disk did not do something; ends in a log line or in a condition's text.
@@ -89,6 +89,22 @@ pub enum RecordContent {
     Same,
 }
 
+/// What a disk leads to after a step: all that is still needed of what is written down.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct After<'a> {
+    /// What is in force, or would be without a local policy.
+    pub good: Option<&'a Entry>,
+    /// What to go back to while that is on trial: the last confirmed policy, or that there was none.
+    pub fallback: Option<Option<&'a Entry>>,
+}
+
+impl<'a> After<'a> {
+    /// Where a step changed nothing of it.
+    pub(super) fn of(held: Option<&'a Held>, fallback: Option<&'a Option<Entry>>) -> Self {
+        Self { good: held.map(|held| &held.entry), fallback: fallback.map(Option::as_ref) }
+    }
+}
+
 /// Last good on disk. Every method returns after file and folder are synced.
 pub trait Store {
     /// Writes a candidate down.
@@ -97,29 +113,29 @@ pub trait Store {
     /// The reason if it is not durable.
     fn append(&mut self, record: &Record) -> Result<(), Cause>;
 
-    /// Marks the candidate good; `entry` is what it leads to.
+    /// Marks the candidate good.
     ///
     /// # Errors
     /// The reason if that is not durable.
-    fn settle_good(&mut self, entry: &Entry) -> Result<(), Cause>;
+    fn settle_good(&mut self, after: &After<'_>) -> Result<(), Cause>;
 
     /// Marks the candidate in force and on trial: what was confirmed last stays to be gone back to.
     ///
     /// # Errors
     /// The reason if that is not durable.
-    fn settle_trial(&mut self) -> Result<(), Cause>;
+    fn settle_trial(&mut self, after: &After<'_>) -> Result<(), Cause>;
 
-    /// What is on trial stays; `entry` is what it is.
+    /// What is on trial stays.
     ///
     /// # Errors
     /// The reason if that is not durable.
-    fn settle_confirmed(&mut self, entry: &Entry) -> Result<(), Cause>;
+    fn settle_confirmed(&mut self, after: &After<'_>) -> Result<(), Cause>;
 
     /// What is on trial, of this content, is gone back from and not tried any more.
     ///
     /// # Errors
-    /// The reason if that is not durable.
-    fn settle_taken_back(&mut self, digest: Digest) -> Result<(), Cause>;
+    /// The reason if that is not durable yet; it is before anything else is written then.
+    fn settle_taken_back(&mut self, digest: Digest, after: &After<'_>) -> Result<(), Cause>;
 
     /// What was on trial when the disk was read, and what is not tried any more.
     fn trial(&self) -> Trial;
@@ -128,5 +144,5 @@ pub trait Store {
     ///
     /// # Errors
     /// The reason if that is not durable.
-    fn settle_failed(&mut self) -> Result<(), Cause>;
+    fn settle_failed(&mut self, after: &After<'_>) -> Result<(), Cause>;
 }

@@ -333,7 +333,7 @@ fn a_policy_on_trial_is_confirmed_with_all_before_it_and_only_what_changes_what_
     let same = Update { content: Content::Same, ..whole(3, &isolated(false)) };
     engine.apply(&same);
     assert_eq!(engine.on_trial(), None, "only the version rises");
-    assert!(!engine.confirm().expect("nothing to confirm"));
+    assert!(engine.confirm().expect("an echo, and nothing to keep"));
     assert_eq!(engine.take_back().expect("nothing to take back"), None);
     let settled: Vec<String> = world.steps().into_iter().filter(|step| !step.contains("app")).collect();
     assert_eq!(settled, ["trial", "trial", "confirmed 2", "good 3"]);
@@ -391,14 +391,61 @@ fn a_trial_goes_on_after_a_restart_and_what_was_shunned_stays_so() {
 }
 
 #[test]
-fn a_disk_that_does_not_remember_leaves_a_trial_as_it_is() {
+fn a_disk_that_does_not_remember_leaves_a_trial_as_it_is_and_keeps_nobody_cut_off() {
     let world = World::new();
     let mut engine = world.engine().with_trials();
-    engine.apply(&whole(1, &isolated(true)));
+    engine.apply(&whole(1, &isolated(false)));
+    assert!(engine.confirm().expect("kept"));
+    engine.apply(&whole(2, &isolated(true)));
     world.0.borrow_mut().good_fails = true;
-    assert!(engine.confirm().is_err() && engine.take_back().is_err());
-    assert!(engine.on_trial().is_some());
+    assert!(engine.confirm().is_err() && engine.on_trial().is_some());
     assert_eq!(world.kernel_holds(), Some(layout(&isolated(true), &Kept::default())));
+    assert_eq!(engine.take_back().expect("taken back").map(|stamp| stamp.version.raw()), Some(2));
+    assert_eq!(world.kernel_holds(), Some(layout(&isolated(false), &Kept::default())));
+    assert_eq!((engine.on_trial(), engine.is_proven()), (None, true));
+    assert_eq!(engine.apply(&whole(3, &isolated(true))).reason(), Reason::SelfIsolation);
+}
+
+#[test]
+fn what_is_gone_back_to_keeps_the_gateways_of_now_open_and_not_those_of_then() {
+    let gateway = |last: u8| Kept { gateways: vec![([192, 0, 2, last], 7443).into()], ..Kept::default() };
+    let world = World::new();
+    let mut engine = world.engine().with_trials();
+    engine.keep(gateway(1)).expect("kept");
+    engine.apply(&whole(1, &isolated(false)));
+    engine.confirm().expect("confirmed");
+    engine.apply(&whole(2, &isolated(true)));
+    engine.keep(gateway(2)).expect("kept");
+    engine.take_back().expect("taken back");
+    assert_eq!(world.kernel_holds(), Some(layout(&isolated(false), &gateway(2))));
+    assert_eq!(engine.find_drift().expect("reads"), None);
+}
+
+#[test]
+fn what_an_earlier_process_confirmed_stays_and_is_owed_an_echo_until_this_one_has_one_under_it() {
+    let version_owed = |engine: &FakeEngine| engine.owes_echo().map(|stamp| stamp.version.raw());
+    let world = World::new();
+    world.0.borrow_mut().kernel = Some(layout(&isolated(true), &Kept::default()));
+    let mut engine = Engine::new(FakeKernel(world.clone()), FakeStore(world.clone()), Kept::default()).with_trials();
+    engine.start(Loaded::Found { good: Some(entry(1, &isolated(true))), candidate: None }).expect("starts");
+    assert_eq!((engine.on_trial(), version_owed(&engine)), (None, Some(1)));
+    assert_eq!(engine.take_back().expect("nothing to take back"), None);
+    engine.apply(&Update { content: Content::Same, ..whole(2, &isolated(true)) });
+    assert_eq!(version_owed(&engine), Some(2), "the same content under another version is no echo");
+    engine.doubt();
+    assert!(!engine.confirm().expect("nothing to keep"), "nobody knows what led to the gateway");
+    assert_eq!(engine.find_drift().expect("reads"), None);
+    assert!(engine.confirm().expect("nothing to keep"));
+    assert_eq!(version_owed(&engine), None);
+    assert!(!world.steps().iter().any(|step| step.starts_with("confirmed")), "the disk knows it already");
+    // What is taken back leads to what had its echo; what has not had one in this process is owed it.
+    engine.apply(&whole(3, &isolated(false)));
+    assert_eq!((engine.on_trial().is_some(), version_owed(&engine)), (true, None));
+    engine.take_back().expect("taken back");
+    assert_eq!(version_owed(&engine), None);
+    engine.enforce_local(Body::default()).expect("takes");
+    assert!(!engine.confirm().expect("nothing to keep"), "what leads to the gateway is the local policy");
+    assert_eq!(version_owed(&engine), None);
 }
 
 #[derive(Clone, Copy)]
@@ -521,19 +568,19 @@ impl Store for FakeStore {
         self.step(format!("append {}", record.stamp.version), |state| state.append_fails)
     }
 
-    fn settle_good(&mut self, entry: &Entry) -> Result<(), Cause> {
-        self.step(format!("good {}", entry.stamp.version), |state| state.good_fails)
+    fn settle_good(&mut self, after: &After<'_>) -> Result<(), Cause> {
+        self.step(format!("good {}", good(after)), |state| state.good_fails)
     }
 
-    fn settle_trial(&mut self) -> Result<(), Cause> {
+    fn settle_trial(&mut self, _: &After<'_>) -> Result<(), Cause> {
         self.step("trial".to_owned(), |state| state.good_fails)
     }
 
-    fn settle_confirmed(&mut self, entry: &Entry) -> Result<(), Cause> {
-        self.step(format!("confirmed {}", entry.stamp.version), |state| state.good_fails)
+    fn settle_confirmed(&mut self, after: &After<'_>) -> Result<(), Cause> {
+        self.step(format!("confirmed {}", good(after)), |state| state.good_fails)
     }
 
-    fn settle_taken_back(&mut self, digest: Digest) -> Result<(), Cause> {
+    fn settle_taken_back(&mut self, digest: Digest, _: &After<'_>) -> Result<(), Cause> {
         self.step(format!("taken back {}", digest.short()), |state| state.good_fails)
     }
 
@@ -541,9 +588,13 @@ impl Store for FakeStore {
         self.0.0.borrow().trial.clone()
     }
 
-    fn settle_failed(&mut self) -> Result<(), Cause> {
+    fn settle_failed(&mut self, _: &After<'_>) -> Result<(), Cause> {
         self.step("failed".to_owned(), |_| false)
     }
+}
+
+fn good(after: &After<'_>) -> Version {
+    after.good.expect("something is good").stamp.version
 }
 
 fn isolated(isolated: bool) -> Body {

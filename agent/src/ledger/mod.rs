@@ -3,6 +3,7 @@
 //! - Appended, synced, then believed; a new file is made beside the old one, synced, renamed, and its folder synced.
 //! - A missing file, one that is damaged and one of another host are three things; only a whole one is loaded, and a file cut short by a crash loses
 //!   the record that was being written and nothing else.
+//! - However many updates fail, or stay on trial, it is made small once it is long.
 //! - An unusable file is never written to: it is moved aside when something good is to be kept.
 //! - Folder 0700, files 0600.
 
@@ -19,7 +20,7 @@ use holdfast_model::digest::Digest;
 use holdfast_model::ids::HostId;
 use holdfast_runtime::fail_point;
 
-use crate::engine::{Cause, Entry, Loaded, Record, RecordContent, Store, Trial, shun};
+use crate::engine::{After, Cause, Entry, Loaded, Record, RecordContent, Store, Trial, shun};
 use fold::Folded;
 use record::{Checksum, HEADER_BYTES, Line};
 
@@ -72,6 +73,8 @@ pub struct Ledger {
     host: Option<HostId>,
     open: Option<Open>,
     candidate: bool,
+    /// What is on trial was taken back, and the disk did not take that yet.
+    owes_taken_back: bool,
     /// What was on trial when the file was opened, and what is not tried any more.
     trial: Trial,
 }
@@ -87,8 +90,14 @@ impl Ledger {
         is_genuine: &dyn Fn(&Entry) -> bool,
     ) -> Result<(Self, Loaded, Option<Fault>), Error> {
         ensure_folder(folder)?;
-        let mut ledger =
-            Self { folder: folder.to_owned(), host, open: None, candidate: false, trial: Trial::default() };
+        let mut ledger = Self {
+            folder: folder.to_owned(),
+            host,
+            open: None,
+            candidate: false,
+            owes_taken_back: false,
+            trial: Trial::default(),
+        };
         let path = ledger.file();
         let bytes = match read_all(&path) {
             Ok(bytes) => bytes,
@@ -124,10 +133,11 @@ impl Ledger {
         self.folder.join(format!("{name}{ending}"))
     }
 
+    /// Goes on behind so many bytes; what a snapshot takes of a file that was only read is not known, so that a long one is soon made small.
     fn continue_file(&mut self, path: &Path, len: u64, sum: Checksum, dirty: bool) -> Result<(), Error> {
         let opened = OpenOptions::new().append(true).open(path);
         let file = opened.map_err(|source| Error::Io { doing: "open", path: path.to_owned(), source })?;
-        self.open = Some(Open { file, len, sum, snapshot_len: len, dirty });
+        self.open = Some(Open { file, len, sum, snapshot_len: 0, dirty });
         Ok(())
     }
 
@@ -152,6 +162,9 @@ impl Ledger {
         fs::rename(&new, &path).map_err(failed("put in place", &path))?;
         // From here on this is the ledger, whatever becomes of the folder: what is appended to the old file nobody would ever read.
         self.continue_file(&path, bytes.len() as u64, sum, false)?;
+        if let Some(open) = &mut self.open {
+            open.snapshot_len = open.len;
+        }
         fail_point("the ledger", "put in place, before its folder is synced");
         let folder = File::open(&self.folder).and_then(|folder| folder.sync_all());
         folder.map_err(failed("sync", &self.folder))
@@ -183,19 +196,38 @@ impl Ledger {
         self.open.as_ref().is_some_and(due)
     }
 
-    /// Begins the log anew with what is good, once it is long; nothing is on trial then.
-    fn make_small(&mut self, entry: &Entry) {
+    /// Begins the log anew with what it leads to, once it is long.
+    fn make_small(&mut self, after: &After<'_>) {
         if !self.is_large() {
             return;
         }
-        let content = RecordContent::Whole(artifact::encode(&entry.body));
-        let record = Record { origin: entry.origin, stamp: entry.stamp, content };
+        let candidate = |entry: &Entry| {
+            let content = RecordContent::Whole(artifact::encode(&entry.body));
+            Line::Candidate(Record { origin: entry.origin, stamp: entry.stamp, content })
+        };
         let mut lines: Vec<Line> = self.trial.shunned.iter().map(|digest| Line::Shunned(*digest)).collect();
-        lines.extend([Line::Candidate(record), Line::Good]);
+        let confirmed = after.fallback.unwrap_or(after.good);
+        lines.extend(confirmed.into_iter().flat_map(|entry| [candidate(entry), Line::Good]));
+        if after.fallback.is_some() {
+            lines.extend(after.good.into_iter().flat_map(|entry| [candidate(entry), Line::Trial]));
+        }
         if let Err(error) = self.begin(&lines) {
             // The long file is whole and good; the next change tries again.
             tracing::warn!(error = &error as &dyn std::error::Error, "ledger could not be made small");
         }
+    }
+
+    /// Writes down what was taken back and is not on disk yet.
+    fn pay(&mut self) -> Result<(), Error> {
+        if !self.owes_taken_back {
+            return Ok(());
+        }
+        if self.candidate {
+            self.settle(&Line::Failed)?;
+        }
+        self.write(&Line::TakenBack)?;
+        self.owes_taken_back = false;
+        Ok(())
     }
 
     fn settle(&mut self, line: &Line) -> Result<(), Error> {
@@ -210,6 +242,7 @@ impl Ledger {
 
 impl Store for Ledger {
     fn append(&mut self, record: &Record) -> Result<(), Cause> {
+        self.pay()?;
         if self.candidate {
             // The last one was never settled; it is not in the kernel, or it would be good.
             self.settle(&Line::Failed)?;
@@ -219,28 +252,29 @@ impl Store for Ledger {
         Ok(())
     }
 
-    fn settle_good(&mut self, entry: &Entry) -> Result<(), Cause> {
+    fn settle_good(&mut self, after: &After<'_>) -> Result<(), Cause> {
         self.settle(&Line::Good)?;
-        self.make_small(entry);
+        self.make_small(after);
         Ok(())
     }
 
-    fn settle_trial(&mut self) -> Result<(), Cause> {
-        Ok(self.settle(&Line::Trial)?)
+    fn settle_trial(&mut self, after: &After<'_>) -> Result<(), Cause> {
+        self.settle(&Line::Trial)?;
+        self.make_small(after);
+        Ok(())
     }
 
-    fn settle_confirmed(&mut self, entry: &Entry) -> Result<(), Cause> {
+    fn settle_confirmed(&mut self, after: &After<'_>) -> Result<(), Cause> {
         self.write(&Line::Confirmed)?;
-        self.make_small(entry);
+        self.make_small(after);
         Ok(())
     }
 
-    fn settle_taken_back(&mut self, digest: Digest) -> Result<(), Cause> {
-        if self.candidate {
-            self.settle(&Line::Failed)?;
-        }
-        self.write(&Line::TakenBack)?;
+    fn settle_taken_back(&mut self, digest: Digest, after: &After<'_>) -> Result<(), Cause> {
         shun(&mut self.trial.shunned, digest);
+        self.owes_taken_back = true;
+        self.pay()?;
+        self.make_small(after);
         Ok(())
     }
 
@@ -248,8 +282,10 @@ impl Store for Ledger {
         self.trial.clone()
     }
 
-    fn settle_failed(&mut self) -> Result<(), Cause> {
-        Ok(self.settle(&Line::Failed)?)
+    fn settle_failed(&mut self, after: &After<'_>) -> Result<(), Cause> {
+        self.settle(&Line::Failed)?;
+        self.make_small(after);
+        Ok(())
     }
 }
 

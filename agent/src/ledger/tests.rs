@@ -90,7 +90,7 @@ fn c51_a_file_cut_anywhere_gives_an_earlier_state_or_nothing_and_can_be_continue
                 assert!(good.iter().chain(&candidate).all(|entry| history.contains(entry)), "cut at {len}");
                 let next = &history[3];
                 ledger.append(&record(None, next)).expect("appended");
-                ledger.settle_good(next).expect("settled");
+                ledger.settle_good(&confirmed(next)).expect("settled");
                 drop(ledger);
                 assert_eq!(open(&folder).1, Loaded::Found { good: Some(next.clone()), candidate: None });
             }
@@ -108,8 +108,8 @@ fn an_open_candidate_comes_back_as_one_and_a_failed_one_does_not() {
     let (mut ledger, loaded, _) = open(&folder);
     let good = Some(history[0].clone());
     assert_eq!(loaded, Loaded::Found { good: good.clone(), candidate: Some(history[1].clone()) });
-    ledger.settle_failed().expect("settled");
-    assert!(ledger.settle_failed().is_err(), "settled once");
+    ledger.settle_failed(&confirmed(&history[0])).expect("settled");
+    assert!(ledger.settle_failed(&confirmed(&history[0])).is_err(), "settled once");
     assert_eq!(open(&folder).1, Loaded::Found { good, candidate: None });
 }
 
@@ -119,10 +119,10 @@ fn a_confirmation_of_what_is_on_no_trial_costs_nothing() {
     write(&folder, &history[..1]);
     let (mut ledger, ..) = open(&folder);
     ledger.append(&record(Some(&history[0]), &history[1])).expect("appended");
-    ledger.settle_trial().expect("settled");
+    ledger.settle_trial(&tried(&history[1], &history[0])).expect("settled");
     // As agents did that kept an update beside a local policy, and went on with the trial in memory.
     keep(&mut ledger, Some(&history[1]), &history[2]);
-    ledger.settle_confirmed(&history[2]).expect("confirmed");
+    ledger.settle_confirmed(&confirmed(&history[2])).expect("confirmed");
     drop(ledger);
     let (ledger, loaded, fault) = open(&folder);
     assert_eq!((loaded, fault), (Loaded::Found { good: Some(history[2].clone()), candidate: None }, None));
@@ -186,6 +186,16 @@ proptest! {
     }
 }
 
+/// In force, and confirmed.
+fn confirmed(entry: &Entry) -> After<'_> {
+    After { good: Some(entry), fallback: None }
+}
+
+/// On trial, with what is gone back to.
+fn tried<'a>(entry: &'a Entry, before: &'a Entry) -> After<'a> {
+    After { good: Some(entry), fallback: Some(Some(before)) }
+}
+
 fn open(folder: &TempDir) -> (Ledger, Loaded, Option<Fault>) {
     Ledger::open(folder.path(), None, &|_| true).expect("opens")
 }
@@ -202,7 +212,7 @@ fn write(folder: &TempDir, history: &[Entry]) {
 
 fn keep(ledger: &mut Ledger, before: Option<&Entry>, entry: &Entry) {
     ledger.append(&record(before, entry)).expect("appended");
-    ledger.settle_good(entry).expect("settled");
+    ledger.settle_good(&confirmed(entry)).expect("settled");
 }
 
 fn record(before: Option<&Entry>, entry: &Entry) -> Record {
@@ -251,25 +261,99 @@ fn a_trial_what_is_gone_back_to_and_what_is_shunned_come_back_after_a_restart_an
     assert_eq!(trial(&ledger), Trial::default());
     for step in [1, 2] {
         ledger.append(&record(Some(&history[step - 1]), &history[step])).expect("appended");
-        ledger.settle_trial().expect("settled");
+        ledger.settle_trial(&tried(&history[step], &history[0])).expect("settled");
     }
     drop(ledger);
     let (mut ledger, loaded, _) = open(&folder);
     assert_eq!(loaded, Loaded::Found { good: Some(history[2].clone()), candidate: None });
     assert_eq!(trial(&ledger).fallback, Some(Some(history[0].clone())), "the first that was not confirmed began it");
-    ledger.settle_taken_back(history[2].stamp.digest).expect("taken back");
+    ledger.settle_taken_back(history[2].stamp.digest, &confirmed(&history[0])).expect("taken back");
     drop(ledger);
     let (mut ledger, loaded, _) = open(&folder);
     assert_eq!(loaded, Loaded::Found { good: Some(history[0].clone()), candidate: None });
     let shunned = vec![history[2].stamp.digest];
     assert_eq!(trial(&ledger), Trial { fallback: None, shunned: shunned.clone() });
     ledger.append(&record(None, &history[3])).expect("appended");
-    ledger.settle_trial().expect("settled");
-    ledger.settle_confirmed(&history[3]).expect("confirmed");
+    ledger.settle_trial(&tried(&history[3], &history[0])).expect("settled");
+    ledger.settle_confirmed(&confirmed(&history[3])).expect("confirmed");
     ledger.open.as_mut().expect("open").len = u64::MAX;
-    ledger.make_small(&history[3]);
+    ledger.make_small(&confirmed(&history[3]));
     drop(ledger);
     let (ledger, loaded, _) = open(&folder);
     assert_eq!(loaded, Loaded::Found { good: Some(history[3].clone()), candidate: None });
     assert_eq!(trial(&ledger), Trial { fallback: None, shunned });
+}
+
+#[test]
+fn a_trial_that_never_ends_and_updates_that_always_fail_keep_the_log_small_and_it_says_the_same() {
+    let (folder, first) = (tempdir().expect("a folder"), entry_of(1, 3));
+    let (mut ledger, ..) = open(&folder);
+    keep(&mut ledger, None, &first);
+    let (mut largest, mut last) = (0, first.clone());
+    for version in 2..=200 {
+        let entry = entry_of(version, 4_000);
+        ledger.append(&record(None, &entry)).expect("appended");
+        if version % 3 == 0 {
+            ledger.settle_failed(&tried(&last, &first)).expect("settled");
+        } else {
+            ledger.settle_trial(&tried(&entry, &first)).expect("settled");
+            last = entry;
+        }
+        largest = largest.max(fs::metadata(ledger.file()).expect("there").len());
+    }
+    assert!(largest < 2 * COMPACT_BYTES_MIN, "{largest}");
+    drop(ledger);
+    let (mut ledger, loaded, _) = open(&folder);
+    assert_eq!(loaded, Loaded::Found { good: Some(last.clone()), candidate: None });
+    assert_eq!(ledger.trial().fallback, Some(Some(first.clone())), "what was confirmed last is gone back to");
+    // What is taken back again and again is no more.
+    for version in 201..=400 {
+        let entry = entry_of(version, 4_000);
+        ledger.append(&record(None, &entry)).expect("appended");
+        ledger.settle_trial(&tried(&entry, &first)).expect("settled");
+        ledger.settle_taken_back(entry.stamp.digest, &confirmed(&first)).expect("taken back");
+        largest = largest.max(fs::metadata(ledger.file()).expect("there").len());
+    }
+    assert!(largest < 2 * COMPACT_BYTES_MIN, "{largest}");
+    drop(ledger);
+    let (ledger, loaded, _) = open(&folder);
+    assert_eq!((loaded, ledger.trial().fallback), (Loaded::Found { good: Some(first), candidate: None }, None));
+}
+
+#[test]
+fn a_trial_of_the_first_policy_of_all_is_one_also_in_a_log_that_was_made_small() {
+    let (folder, first) = (tempdir().expect("a folder"), entry_of(1, 3));
+    let (mut ledger, ..) = open(&folder);
+    ledger.append(&record(None, &first)).expect("appended");
+    ledger.settle_trial(&After { good: Some(&first), fallback: Some(None) }).expect("settled");
+    ledger.open.as_mut().expect("open").len = u64::MAX;
+    ledger.make_small(&After { good: Some(&first), fallback: Some(None) });
+    drop(ledger);
+    let (ledger, loaded, _) = open(&folder);
+    assert_eq!(loaded, Loaded::Found { good: Some(first), candidate: None });
+    assert_eq!(ledger.trial().fallback, Some(None));
+}
+
+#[test]
+fn what_was_taken_back_while_the_disk_took_nothing_is_written_before_anything_else() {
+    let (folder, history) = (tempdir().expect("a folder"), history(3));
+    write(&folder, &history[..1]);
+    let (mut ledger, ..) = open(&folder);
+    ledger.append(&record(Some(&history[0]), &history[1])).expect("appended");
+    ledger.settle_trial(&tried(&history[1], &history[0])).expect("settled");
+    // As on a full disk: the file can be read and takes nothing.
+    let file = File::open(ledger.file()).expect("there");
+    let writable = std::mem::replace(&mut ledger.open.as_mut().expect("open").file, file);
+    let digest = history[1].stamp.digest;
+    assert!(ledger.settle_taken_back(digest, &confirmed(&history[0])).is_err());
+    assert!(ledger.append(&record(Some(&history[0]), &history[2])).is_err(), "it would not be what the disk leads to");
+    let during = open(&folder);
+    assert_eq!(during.0.trial().fallback, Some(Some(history[0].clone())), "a start meanwhile has it on trial");
+    ledger.open.as_mut().expect("open").file = writable;
+    // Changes of what was gone back to.
+    keep(&mut ledger, Some(&history[0]), &history[2]);
+    drop(ledger);
+    let (ledger, loaded, fault) = open(&folder);
+    assert_eq!((loaded, fault), (Loaded::Found { good: Some(history[2].clone()), candidate: None }, None));
+    assert_eq!(ledger.trial(), Trial { fallback: None, shunned: vec![digest] });
 }

@@ -27,7 +27,7 @@ pub const CHAIN_NAMES: [&str; 10] =
 
 const GATEWAYS: (&str, &str, &str) = ("gw4", "gw6", "gw_ports");
 /// The rules that count what an isolated direction drops though it is a gateway's.
-pub(crate) const GATEWAY_CUT: (&str, &str) = ("gateway-cut-v4", "gateway-cut-v6");
+const GATEWAY_CUT: (&str, &str) = ("gateway-cut-v4", "gateway-cut-v6");
 const RESOLVERS: (&str, &str) = ("dns4", "dns6");
 const FAILSAFE: &str = "failsafe";
 const DNS_PORT: u16 = 53;
@@ -48,6 +48,13 @@ enum Place {
     Header(End),
     /// From the opening packet, as it was before translation.
     Original(End),
+}
+
+/// Whether a rule counts what the policy drops though it is a gateway's.
+pub(crate) fn is_gateway_cut(id: &str) -> bool {
+    // That of a rule that denies stands before it, and has its name before this one.
+    let name = id.rsplit('/').next().unwrap_or(id);
+    [GATEWAY_CUT.0, GATEWAY_CUT.1].contains(&name)
 }
 
 impl View {
@@ -149,7 +156,9 @@ fn side_chain(name: &'static str, view: View, body: &Body, kept: &Kept, sets: &m
     let chain = body.chain(view.direction);
     let mut rules = if view.forwarded { vec![rule("entered", vec![], Effect::Count)] } else { kept_rules(view, kept) };
     for policy_rule in &chain.rules {
-        rules.extend(kernel_rules(policy_rule, view, body.mode, sets));
+        let own = kernel_rules(policy_rule, view, body.mode, sets);
+        let is_judged = kept.is_unguarded && view.direction == Direction::Egress && !view.forwarded;
+        rules.extend(if is_judged { with_gateway_cuts(own, view) } else { own });
     }
     if !view.mirrored {
         let matches = vec![Match::StateNew, Match::NoBareSyn];
@@ -171,6 +180,20 @@ fn side_chain(name: &'static str, view: View, body: &Body, kept: &Kept, sets: &m
         (Direction::Egress, false) => Some(Hook::Output),
     };
     Chain { name, hook, drops: hook.is_some() && body.mode == Mode::Enforced, rules }
+}
+
+/// Rules of a policy, each that drops behind two that count what of it is a gateway's. Where gateways are kept open, no rule of a policy sees them.
+fn with_gateway_cuts(rules: Vec<Rule>, view: View) -> Vec<Rule> {
+    let cut = |denying: &Rule, name: &str, family| {
+        let matches = denying.matches.iter().cloned().chain(gateway(view, family)).collect();
+        rule(&format!("{}/{name}", denying.id), matches, Effect::Count)
+    };
+    let with_cuts = |one: Rule| {
+        let drops = one.effect == Effect::Decide(Verdict::Drop);
+        let cuts = drops.then(|| [cut(&one, GATEWAY_CUT.0, Family::V4), cut(&one, GATEWAY_CUT.1, Family::V6)]);
+        cuts.into_iter().flatten().chain([one]).collect::<Vec<_>>()
+    };
+    rules.into_iter().flat_map(with_cuts).collect()
 }
 
 /// What a chain of the host's own traffic keeps open, whatever was rendered.

@@ -20,7 +20,7 @@ mod text;
 pub use edit::{ChainEdit, Edits, Frame, RulePut, SetEdit, edits_between, edits_from};
 pub use expr::{CtKey, Expr, Header, MetaKey, Verdict};
 pub use kept::{Kept, KeptError};
-pub(crate) use layout::GATEWAY_CUT;
+pub(crate) use layout::is_gateway_cut;
 pub use layout::{CHAIN_NAMES, layout};
 pub use matching::{End, Match, Ports};
 pub use observed::{Difference, Observed, ObservedChain, ObservedRule, ObservedSet, Placed, compare, compare_chain};

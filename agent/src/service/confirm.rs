@@ -3,7 +3,8 @@
 //! - The proof is an echo over a connection of its own, before any TLS: packets of full size get there and back under the rules that are in force now.
 //! - Only drops of packets to or from a gateway, which a rule of our own counts, are evidence against a policy. A gateway that is down, refuses or is
 //!   held still leaves no such drop: the policy stays, unconfirmed, and is tried on.
-//! - One echo confirms all that came before it was sent.
+//! - One echo confirms all that came before it was sent. Each policy has its own time, and is judged by the drops under it alone.
+//! - What an earlier process confirmed is asked an echo for as well, and never taken back.
 //!
 //! It decides nothing about what is gone back to: the engine does.
 
@@ -17,7 +18,7 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::worker::{Worker, WorkerGone};
+use super::worker::{Unproven, Worker, WorkerGone};
 
 /// How long one gateway may take for an echo.
 const ECHO_TIMEOUT: Duration = Duration::from_secs(2);
@@ -25,44 +26,69 @@ const ECHO_TIMEOUT: Duration = Duration::from_secs(2);
 const RETRY: Duration = Duration::from_millis(500);
 const RETRY_AFTER_WINDOW: Duration = Duration::from_secs(5);
 
-/// Proves each policy that is put on trial, for as long as it is polled.
+/// Proves each policy that has still to lead to a gateway, for as long as it is polled.
 ///
 /// # Errors
 /// [`WorkerGone`] when the process is about to end.
 pub(super) async fn run(worker: Worker, window: Duration) -> Result<std::convert::Infallible, WorkerGone> {
-    let mut trials = worker.trials();
+    let mut unproven = worker.unproven();
     loop {
-        while trials.borrow_and_update().is_none() {
-            trials.changed().await.map_err(|_| WorkerGone)?;
+        while unproven.borrow_and_update().is_none() {
+            unproven.changed().await.map_err(|_| WorkerGone)?;
         }
         prove(&worker, window).await?;
     }
 }
 
-/// Until nothing is on trial any more.
+/// What is held against one policy.
+#[derive(Debug)]
+struct Judged {
+    of: Unproven,
+    deadline: Instant,
+    /// What had been dropped when it came; not known where it could not be read: older drops would count against it.
+    drops_before: Option<u64>,
+}
+
+impl Judged {
+    /// Whether anything of a gateway was dropped since it came, by what is counted now.
+    fn is_cut(&mut self, drops: Option<u64>) -> bool {
+        let Some(now) = drops else { return false };
+        // A table that was replaced counts anew.
+        let before = self.drops_before.map_or(now, |before| if now < before { 0 } else { before });
+        self.drops_before = Some(before);
+        now > before
+    }
+}
+
+/// Until nothing has to be proven any more.
 async fn prove(worker: &Worker, window: Duration) -> Result<(), WorkerGone> {
-    let mut trials = worker.trials();
-    // What cannot be read is no evidence: older drops would count against this policy.
-    let mut drops_before = worker.gateway_drops().await?;
-    let deadline = Instant::now() + window;
+    let mut unproven = worker.unproven();
+    let mut judged: Option<Judged> = None;
     loop {
-        let Some(trial) = *trials.borrow_and_update() else { return Ok(()) };
+        let Some(of) = *unproven.borrow_and_update() else { return Ok(()) };
+        let case = match judged.take().filter(|judged| judged.of == of) {
+            Some(case) => case,
+            None => Judged { of, deadline: Instant::now() + window, drops_before: worker.gateway_drops().await? },
+        };
+        let case = judged.insert(case);
         let gateways = worker.gateways().await?;
         let is_proven = echo_of_any(&gateways).await;
-        let is_over = Instant::now() >= deadline;
+        let is_over = Instant::now() >= case.deadline;
         let is_ended = if is_proven {
-            worker.confirm(trial).await?
+            worker.confirm(of).await?
+        } else if is_over && of.is_on_trial {
+            case.is_cut(worker.gateway_drops().await?) && worker.take_back(of).await?
         } else {
-            let drops = if is_over { worker.gateway_drops().await? } else { None };
-            let is_cut = drops.zip(drops_before).is_some_and(|(now, before)| now > before);
-            drops_before = drops_before.or(drops);
-            is_cut && worker.take_back(trial).await?
+            false
         };
         if is_ended {
             return Ok(());
         }
-        // Not sooner when something newer is put on trial: one echo is of all that came before it, however much that was.
-        sleep(if is_over { RETRY_AFTER_WINDOW } else { RETRY.min(window) }).await;
+        tokio::select! {
+            // In its time not sooner when something newer comes: one echo is of all that came before it, however much that was.
+            () = sleep(if is_over { RETRY_AFTER_WINDOW } else { RETRY.min(window) }) => {}
+            changed = unproven.changed(), if is_over => changed.map_err(|_| WorkerGone)?,
+        }
     }
 }
 
@@ -102,4 +128,29 @@ async fn echo(gateway: SocketAddr) -> std::io::Result<bool> {
     let mut back = [0; ECHO_BYTES];
     stream.read_exact(&mut back).await?;
     Ok(back == sent)
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_model::desired::{Component, Stamp};
+    use holdfast_model::numbers::Version;
+
+    use super::*;
+
+    fn mk_judged(drops_before: Option<u64>) -> Judged {
+        let stamp = Stamp { version: Version::FIRST, digest: Component::Policy.empty_digest() };
+        Judged { of: Unproven { stamp, nth: 1, is_on_trial: true }, deadline: Instant::now(), drops_before }
+    }
+
+    #[test]
+    fn a_policy_is_judged_by_what_was_dropped_since_it_came_also_by_a_table_that_counts_anew() {
+        let mut judged = mk_judged(Some(7));
+        assert!(!judged.is_cut(Some(7)) && !judged.is_cut(None));
+        assert!(judged.is_cut(Some(8)));
+        let mut replaced = mk_judged(Some(7));
+        assert!(!replaced.is_cut(Some(0)) && replaced.is_cut(Some(2)), "it began at nothing");
+        let mut unread = mk_judged(None);
+        assert!(!unread.is_cut(Some(9)), "what was dropped before it is not known");
+        assert!(!unread.is_cut(Some(9)) && unread.is_cut(Some(10)));
+    }
 }

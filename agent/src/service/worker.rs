@@ -95,16 +95,18 @@ pub(super) enum Command {
     Verify,
     Gateways(oneshot::Sender<Vec<SocketAddr>>),
     GatewayDrops(oneshot::Sender<Option<u64>>),
-    Confirm(OnTrial, oneshot::Sender<bool>),
-    TakeBack(OnTrial, oneshot::Sender<bool>),
+    Confirm(Unproven, oneshot::Sender<bool>),
+    TakeBack(Unproven, oneshot::Sender<bool>),
     Down(oneshot::Sender<Result<bool, String>>),
 }
 
-/// A policy on trial; one that follows it is another, also with the same content.
+/// A policy under which this process has still to have an echo; one that follows it is another, also with the same content.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct OnTrial {
-    stamp: Stamp,
-    nth: u64,
+pub(super) struct Unproven {
+    pub(super) stamp: Stamp,
+    pub(super) nth: u64,
+    /// Whether it is gone back from if it cuts the host off; else an earlier process confirmed it.
+    pub(super) is_on_trial: bool,
 }
 
 /// What the worker knows.
@@ -126,7 +128,7 @@ pub struct Worker {
     commands: mpsc::Sender<Command>,
     last_writer: LastWriter,
     drift: watch::Receiver<DriftLog>,
-    trials: watch::Receiver<Option<OnTrial>>,
+    unproven: watch::Receiver<Option<Unproven>>,
     taken_back: watch::Receiver<u64>,
     standing: watch::Receiver<Standing>,
 }
@@ -140,10 +142,10 @@ impl Worker {
         let drift = Drift::new(Uuid::now_v7());
         let (told, heard) = watch::channel(drift.log().clone());
         let last_writer = LastWriter::default();
-        let (trial, trials) = watch::channel(None);
+        let (owed, unproven) = watch::channel(None);
         let (taken, taken_back) = watch::channel(0);
         let (stands, standing) = watch::channel(Standing::unknown());
-        let told = Told { drift: told, trial, taken_back: taken, standing: stands };
+        let told = Told { drift: told, unproven: owed, taken_back: taken, standing: stands };
         let writer = last_writer.clone();
         let run = move || match Thread::open(start, drift, told, writer) {
             Ok(thread) => {
@@ -154,7 +156,7 @@ impl Worker {
         };
         std::thread::Builder::new().name("netfilter".to_owned()).spawn(run).map_err(StartError::Thread)?;
         match started.recv() {
-            Ok(result) => result.map(|()| Self { commands, last_writer, drift: heard, trials, taken_back, standing }),
+            Ok(result) => result.map(|()| Self { commands, last_writer, drift: heard, unproven, taken_back, standing }),
             Err(gone) => Err(StartError::Thread(std::io::Error::other(gone))),
         }
     }
@@ -245,9 +247,9 @@ impl Worker {
         self.commands.blocking_send(Command::Hears(unheard)).map_err(|_| WorkerGone)
     }
 
-    /// What is on trial, and each change of it.
-    pub(super) fn trials(&self) -> watch::Receiver<Option<OnTrial>> {
-        self.trials.clone()
+    /// What has still to lead to a gateway, and each change of it.
+    pub(super) fn unproven(&self) -> watch::Receiver<Option<Unproven>> {
+        self.unproven.clone()
     }
 
     /// Moves when a policy was taken back.
@@ -265,13 +267,13 @@ impl Worker {
         self.ask(Command::GatewayDrops).await
     }
 
-    /// What is on trial led to a gateway; whether that ended its trial. One that something newer followed is none any more.
-    pub(super) async fn confirm(&self, trial: OnTrial) -> Result<bool, WorkerGone> {
-        self.ask(|reply| Command::Confirm(trial, reply)).await
+    /// It led to a gateway; whether nothing has to any more. One that something newer followed is none any more.
+    pub(super) async fn confirm(&self, one: Unproven) -> Result<bool, WorkerGone> {
+        self.ask(|reply| Command::Confirm(one, reply)).await
     }
 
     /// What is on trial cut the host off; whether that ended its trial. One that something newer followed is none any more.
-    pub(super) async fn take_back(&self, trial: OnTrial) -> Result<bool, WorkerGone> {
+    pub(super) async fn take_back(&self, trial: Unproven) -> Result<bool, WorkerGone> {
         self.ask(|reply| Command::TakeBack(trial, reply)).await
     }
 
@@ -289,7 +291,7 @@ impl Worker {
 /// What others hear of the worker.
 struct Told {
     drift: watch::Sender<DriftLog>,
-    trial: watch::Sender<Option<OnTrial>>,
+    unproven: watch::Sender<Option<Unproven>>,
     taken_back: watch::Sender<u64>,
     standing: watch::Sender<Standing>,
 }

@@ -31,7 +31,7 @@ fn assert_agree(engine: &OnDisk, folder: &Path) {
         Loaded::Unusable => panic!("it has no fault"),
         Loaded::Found { good, candidate } => assert_eq!((good, candidate), (held, None)),
     }
-    let fallback = engine.fallback.as_ref().map(|fallback| fallback.as_ref().map(|held| held.entry.clone()));
+    let fallback = engine.fallback.clone();
     assert_eq!(ledger.trial(), Trial { fallback, shunned: engine.shunned.clone() });
 }
 

@@ -1,7 +1,8 @@
 //! How the policy of this host stands: every condition, as it is told to gateways.
 //!
 //! - What a failed attempt came to is told of that attempt's version; what stands, of the version that is in force.
-//! - What was read from the disk and verified there is inferred; what was seen in the kernel, or heard of a gateway, is observed.
+//! - What was read from the disk and verified there is inferred, also that a gateway was reached before this start; what was seen in the kernel, or
+//!   heard of a gateway, is observed.
 //! - It is told before the outcome of the attempt that it tells of.
 //! - It counts for so long and no longer: a thread that hangs tells nothing, and what it saw may have ended by itself since.
 
@@ -14,7 +15,8 @@ use holdfast_model::report::{ComponentReport, StatedCondition};
 use holdfast_model::statement::{Authority, OutcomeKind};
 use holdfast_session::agent::Settling;
 
-use super::{LedgerState, Thread};
+use super::LedgerState;
+use super::thread::Thread;
 use crate::engine::Outcome;
 use crate::service::forwarding::Forwarded;
 
@@ -139,6 +141,8 @@ struct Facts<'a> {
     /// Whether the kernel tells of changes.
     is_heard: bool,
     on_trial: bool,
+    /// Whether this process had an echo under what is held.
+    is_echoed: bool,
     is_ledger_whole: bool,
     forwarded: Forwarded,
     forwarded_at_ms: u64,
@@ -166,7 +170,7 @@ impl Thread {
             (false, false, true) => Table::Doubted,
             (false, false, false) => Table::Unread,
         };
-        let on_trial = self.engine.on_trial().is_some();
+        let (on_trial, is_echoed) = (self.engine.on_trial().is_some(), self.engine.owes_echo().is_none());
         let facts = Facts {
             held: self.engine.held().map(|held| held.entry.stamp),
             is_local: self.engine.local().is_some(),
@@ -176,12 +180,14 @@ impl Thread {
             is_contended,
             is_heard: self.unheard.is_none(),
             on_trial,
+            is_echoed,
             is_ledger_whole: self.memory.is_kept_since || !matches!(self.ledger, LedgerState::Unusable(_)),
             forwarded,
             forwarded_at_ms,
             now_ms,
         };
-        let settling = if on_trial { Settling::Settles } else { Settling::Stands };
+        // An echo takes a few round trips.
+        let settling = if on_trial || !is_echoed { Settling::Settles } else { Settling::Stands };
         let held = self.engine.held().map(|held| &held.entry);
         let held = held.map(|held| (held.origin.map(|origin| origin.authority), held.stamp));
         let good_until = Instant::now() + self.good_for;
@@ -206,10 +212,14 @@ fn one(kind: ConditionType, facts: &Facts<'_>) -> StatedCondition {
         (Reason::ForwardedNotEnforced, "no uplink is declared, or not the one that leads out"),
         (Reason::LedgerUnusable, "the next state that is taken begins a new file, and sets this one aside"),
     ];
-    let is_unheard = kind == ConditionType::NoDrift && basis == Basis::Inferred;
-    let unheard = is_unheard.then_some("the kernel's notices are not heard: changes are found on the slow tick");
-    let message =
-        told.iter().find(|(of, _)| *of == reason).map(|(_, message)| *message).or(unheard).unwrap_or_default();
+    let inferred = match (basis, kind) {
+        (Basis::Inferred, ConditionType::NoDrift) => "the kernel's notices are not heard: the slow tick finds changes",
+        (Basis::Inferred, ConditionType::Confirmed) => {
+            "it was confirmed before; no gateway gave an echo since the start"
+        }
+        (Basis::Inferred | Basis::Observed, _) => "",
+    };
+    let message = told.iter().find(|(of, _)| *of == reason).map_or(inferred, |(_, message)| *message);
     let condition = Condition { kind, status, reason, message: message.to_owned(), observed_version };
     StatedCondition { condition, basis, observed_at_ms }
 }
@@ -252,6 +262,7 @@ fn of_held(kind: ConditionType, facts: &Facts<'_>) -> (Holds, Reason, Basis, u64
         ConditionType::Verified => of_table(facts.table, seen),
         ConditionType::Confirmed if facts.is_local => observed(Holds::Unknown, Reason::LocalOverride, now),
         ConditionType::Confirmed if facts.on_trial => observed(Holds::Unknown, Reason::OnTrial, now),
+        ConditionType::Confirmed if !facts.is_echoed => (Holds::True, Reason::Done, Basis::Inferred, now),
         ConditionType::Confirmed | ConditionType::LedgerReadable => observed(Holds::True, Reason::Done, now),
         ConditionType::ForwardingCovered => {
             let (status, reason) = match facts.forwarded {
@@ -304,6 +315,7 @@ mod tests {
             is_contended: false,
             is_heard: true,
             on_trial: false,
+            is_echoed: true,
             is_ledger_whole: true,
             forwarded: Forwarded::Nothing,
             forwarded_at_ms: 6,
@@ -382,7 +394,8 @@ mod tests {
             assert_eq!(((status, reason, basis), version), (YES, 2), "{kind}");
         }
         let inferred = (Holds::True, Reason::Done, Basis::Inferred);
-        let started = mk_facts(None);
+        let started = Facts { is_echoed: false, ..mk_facts(None) };
+        assert_eq!(of(&started, ConditionType::Confirmed), inferred, "no gateway was reached since the start");
         assert_eq!(of(&started, ConditionType::SnapshotAccepted), inferred);
         assert_eq!(of(&started, ConditionType::Applied), YES, "the kernel was read and holds it");
         let unread = Facts { table: Table::Unread, ..started };

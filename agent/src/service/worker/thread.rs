@@ -34,8 +34,8 @@ pub(super) struct Thread {
     /// Why the kernel's notices cannot be heard, while they cannot.
     pub(super) unheard: Option<String>,
     last_drift: Option<(Instant, LastDrift)>,
-    /// How often what is on trial changed: one that is on trial again is another.
-    pub(super) trials: u64,
+    /// How often what has still to lead to a gateway changed: one that has again is another.
+    pub(super) unproven: u64,
     /// How often the whole table was read to see whether it is as it should be.
     reads: u64,
     /// Whether it was told that a confirmation cannot be kept: it is tried twice a second.
@@ -80,7 +80,7 @@ impl Thread {
             last_writer,
             unheard: None,
             last_drift: None,
-            trials: 0,
+            unproven: 0,
             reads: 0,
             is_unkept_told: false,
             is_down: false,
@@ -90,7 +90,7 @@ impl Thread {
             // The slow tick tries again.
             Err(error) => thread.failed(&error, "last good policy is not in force"),
         }
-        thread.tell_trial();
+        thread.tell_unproven();
         thread.tell_standing(true);
         Ok(thread)
     }
@@ -156,7 +156,7 @@ impl Thread {
         }
         self.last_outcome = Some(LastOutcome::from(&outcome));
         self.memory.attempted(&outcome);
-        self.tell_trial();
+        self.tell_unproven();
         self.tell_standing(true);
         outcome
     }
@@ -185,7 +185,7 @@ impl Thread {
             }
             Err(error) => self.failed(error, "local policy cannot be changed"),
         }
-        self.tell_trial();
+        self.tell_unproven();
         self.tell_standing(true);
         changed.map_err(|error| error.to_string())
     }
@@ -208,7 +208,7 @@ impl Thread {
     }
 
     /// What somebody wrote since the table was read is told and repaired before an update comes: it is none of the update's doing.
-    fn settle_drift(&mut self) {
+    pub(super) fn settle_drift(&mut self) {
         if self.engine.is_proven()
             && !self.drift.is_contended(Instant::now())
             && matches!(self.engine.has_moved(), Ok(true))

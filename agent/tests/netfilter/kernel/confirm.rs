@@ -5,15 +5,17 @@
 use std::time::{Duration, Instant};
 
 use holdfast_model::condition::{Holds, Reason};
-use holdfast_model::policy::Body;
+use holdfast_model::policy::{Body, Peers, Statement};
 use holdfast_model::statement::OutcomeKind;
 use holdfast_wire::message::OutcomeReport;
 use nix::sys::signal::Signal;
 
+use super::hook::{NTH, POINT, TRIAL_POINTS};
 use super::local::{SHUT, overridden};
 use super::session::{applied, isolated, ruleset, world};
 use crate::support::agent::Host;
-use crate::support::gateway::{Gateway, stamp};
+use crate::support::bodies::{deny, set, set_key};
+use crate::support::gateway::{Gateway, Session, stamp};
 use crate::support::namespace::Namespace;
 
 const WINDOW_MS: u64 = 1_500;
@@ -133,6 +135,116 @@ fn a_policy_that_was_kept_beside_a_local_one_is_on_trial_once_that_is_gone_and_t
     assert_eq!(ruleset(&host), before);
     let (mut session, _) = gateway.open();
     assert_refused(&session.policy(3, &isolated(&["10.0.0.1"])));
+}
+
+#[test]
+fn a_policy_that_denies_the_gateways_address_by_a_rule_is_taken_back_and_refused_like_one_that_isolates() {
+    let (host, mut gateway, _far) = unguarded();
+    let before = ruleset(&host);
+    let mut denying = open();
+    denying.egress.rules = vec![deny(2, Statement::Any, Peers::Set(set_key(2)))];
+    denying.sets.push(set(2, &["10.77.0.2"]));
+    {
+        let (mut session, _) = gateway.open();
+        let frames = session.frames_of(2, &denying);
+        session.write_bytes(&frames);
+        host.wait_until("it is in force", || host.applied_version() == Some(2));
+    }
+    host.wait_until("it is taken back", || host.applied_version() == Some(1));
+    assert_eq!(ruleset(&host), before);
+    let (mut session, _) = gateway.open();
+    assert_refused(&session.policy(2, &denying));
+}
+
+#[test]
+fn a_policy_that_follows_one_that_cuts_the_host_off_is_not_judged_by_what_that_one_dropped() {
+    let (mut host, mut gateway, _far) = unguarded();
+    host.end(Signal::SIGTERM);
+    host.set_variable("HOLDFAST_TEST_STALL_POINT", Some("an update: on disk, before it is in the kernel"));
+    host.set_variable("HOLDFAST_TEST_STALL_MS", Some("1000"));
+    host.run_session();
+    {
+        let (mut session, _) = gateway.open();
+        // Both are there before the first is in force: for a second it drops what the agent says and asks, and then the other leads to the gateway.
+        let mut frames = session.frames_of(2, &isolated(&["10.0.0.1"]));
+        frames.extend(session.frames_of(3, &open_to("10.0.0.9")));
+        session.write_bytes(&frames);
+        host.wait_until("the second is in force", || host.applied_version() == Some(3));
+    }
+    // The gateway is held still: it has no echo either, and drops nothing.
+    let until = Instant::now() + Duration::from_millis(3 * WINDOW_MS);
+    host.wait_until("its time is over", || Instant::now() > until);
+    assert_eq!((host.applied_version(), &host.status()["policy"]["on_trial"]), (Some(3), &true.into()));
+    gateway.echo_until(|| is_confirmed(&host));
+    assert_eq!(host.applied_version(), Some(3));
+}
+
+/// The agent is killed at a point that it passes once it is told of a second policy, and runs again without that.
+fn killed_at(
+    host: &mut Host,
+    gateway: &mut Gateway,
+    point: &str,
+    second: &Body,
+    meanwhile: impl Fn(&Host, &Session<'_>),
+) {
+    host.end(Signal::SIGTERM);
+    host.set_variable(POINT, Some(point));
+    host.run_session();
+    {
+        let (mut session, _) = gateway.open();
+        let frames = session.frames_of(2, second);
+        session.write_bytes(&frames);
+        meanwhile(host, &session);
+        assert_eq!(host.killed(), Some(9), "{point}");
+    }
+    host.set_variable(POINT, None);
+    host.set_variable(NTH, None);
+    host.run_session();
+}
+
+#[test]
+fn an_agent_that_is_killed_at_any_step_of_a_trial_goes_back_from_what_cuts_the_host_off_and_remembers_it() {
+    for point in [
+        "an update: in the kernel, before it is read back",
+        "an update: read back, before it is good on disk",
+        "an update: good on disk, before it is told",
+        TRIAL_POINTS[0],
+    ] {
+        let (mut host, mut gateway, _far) = unguarded();
+        let before = ruleset(&host);
+        killed_at(&mut host, &mut gateway, point, &isolated(&["10.0.0.1"]), |_, _| {});
+        host.wait_until("it is taken back", || {
+            let told = host.ask(&["status", "-o", "json"]);
+            let told: serde_json::Value = serde_json::from_slice(&told.stdout).unwrap_or_default();
+            told["policy"]["applied"]["version"] == 1 && told["policy"]["proven"] == true
+        });
+        assert_eq!(ruleset(&host), before, "{point}");
+        let (mut session, _) = gateway.open();
+        assert_refused(&session.policy(2, &isolated(&["10.0.0.1"])));
+    }
+}
+
+#[test]
+fn an_agent_that_is_killed_as_it_keeps_that_a_policy_is_confirmed_has_it_confirmed_or_on_trial_and_in_force() {
+    let second = open_to("10.0.0.9");
+    for (point, on_trial) in [("the ledger: record written, before it is synced", None), (TRIAL_POINTS[1], Some(false))]
+    {
+        let (mut host, mut gateway, _far) = unguarded();
+        if on_trial.is_none() {
+            // Candidate, trial, confirmed: nothing is written of the echo that the first one is owed.
+            host.set_variable(NTH, Some("3"));
+        }
+        let until = Instant::now() + Duration::from_secs(20);
+        killed_at(&mut host, &mut gateway, point, &second, |host, session| {
+            session.echo_until(|| !host.ask(&["status"]).status.success() || Instant::now() > until);
+        });
+        host.wait_until("it answers", || host.ask(&["status"]).status.success());
+        let policy = host.status()["policy"].clone();
+        assert_eq!(policy["applied"]["version"], 2, "{point}");
+        assert!(on_trial.is_none_or(|on_trial| policy["on_trial"] == on_trial), "{point}: {policy}");
+        gateway.echo_until(|| is_confirmed(&host));
+        assert_eq!(host.applied_version(), Some(2), "{point}");
+    }
 }
 
 #[test]

@@ -45,8 +45,12 @@ const FIRST_POINTS: &[&str] =
 /// The point of settings and credentials, which a session's first states pass.
 const COMPONENT_POINTS: &[&str] = &["a component: accepted, before it is on disk"];
 
+/// The points of a trial, in which the host is cut off or a gateway reached; killed at them in `confirm.rs`.
+pub(super) const TRIAL_POINTS: [&str; 2] =
+    ["a trial: taken back on disk, before the kernel", "a trial: confirmed on disk, before it is told"];
+
 pub(super) const POINT: &str = "HOLDFAST_TEST_FAIL_POINT";
-const NTH: &str = "HOLDFAST_TEST_FAIL_POINT_NTH";
+pub(super) const NTH: &str = "HOLDFAST_TEST_FAIL_POINT_NTH";
 
 #[test]
 fn an_altered_element_fails_the_update_and_the_last_good_comes_back() {
@@ -292,6 +296,7 @@ fn every_named_point_of_the_agent_is_one_at_which_it_is_killed() {
         .map(|(point, _)| point)
         .chain(FIRST_POINTS)
         .chain(COMPONENT_POINTS)
+        .chain(&TRIAL_POINTS)
         .chain(super::enrol::hook::POINTS);
     let listed = points.map(|point| (*point).to_owned()).collect();
     assert_eq!(in_code, listed);

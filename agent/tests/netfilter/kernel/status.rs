@@ -1,7 +1,7 @@
 //! What a running agent says of its host as a whole: complete, signed, after each outcome, and true.
 
 use holdfast_model::artifact;
-use holdfast_model::condition::{ConditionType, Holds, Reason};
+use holdfast_model::condition::{Basis, ConditionType, Holds, Reason};
 use holdfast_model::desired::Component;
 use holdfast_model::policy::Body;
 use holdfast_model::report::{HostReport, StatedCondition};
@@ -85,7 +85,8 @@ fn an_agent_says_how_its_host_is_as_it_dials_after_each_outcome_when_it_is_asked
 }
 
 #[test]
-fn a_war_for_the_table_is_told_as_one_and_what_was_confirmed_before_a_restart_still_is() {
+fn a_war_for_the_table_is_told_as_one_and_what_was_confirmed_before_a_restart_is_inferred_until_a_gateway_gives_an_echo()
+ {
     let (mut host, mut gateway, _far) = world();
     host.set_variable(OWNER, Some("off"));
     host.run_session();
@@ -106,8 +107,19 @@ fn a_war_for_the_table_is_told_as_one_and_what_was_confirmed_before_a_restart_st
     let (mut session, _) = gateway.open();
     let back = session.status().report;
     assert_eq!(of(&back, ConditionType::Confirmed), yes(1));
+    assert_eq!(one(&back, ConditionType::Confirmed).basis, Basis::Inferred, "this process has had no echo");
+    assert_eq!(host.status()["policy"]["on_trial"], false, "nothing is taken back");
     assert_eq!(of(&back, ConditionType::Verified), yes(1));
     assert_eq!(of(&back, ConditionType::NoDrift), yes(1), "a war is forgotten with its agent");
+    // The same content under another version is no echo, and changes nothing of that.
+    applied(&session.policy(2, &isolated(&["10.0.0.1"])));
+    let again = session.status_until("it is answered", |report| of(report, ConditionType::Confirmed) == yes(2));
+    assert_eq!(one(&again.report, ConditionType::Confirmed).basis, Basis::Inferred);
+    let asked = std::cell::Cell::new(0);
+    session.echo_until(|| asked.replace(asked.get() + 1) > 40);
+    let echoed = |report: &HostReport| one(report, ConditionType::Confirmed).basis == Basis::Observed;
+    let told = session.status_until("a gateway gave an echo", echoed);
+    assert_eq!(of(&told.report, ConditionType::Confirmed), yes(2));
 }
 
 #[cfg(feature = "test-hooks")]
