@@ -2,6 +2,7 @@
 //!
 //! - The length is held against the cap of the moment as soon as its four bytes are there; nothing beyond that cap is ever kept.
 //! - Bytes may come in pieces of any size; what comes out does not depend on how they were cut.
+//! - A frame above the cap may be passed over by its length: its bytes are dropped as they come.
 
 use crate::error::FrameError;
 use crate::limits::{ENVELOPE_BYTES, LENGTH_BYTES};
@@ -33,6 +34,8 @@ impl Frame {
 pub struct Deframer {
     buffer: Vec<u8>,
     taken: usize,
+    /// How many bytes that are still to come belong to a frame that is passed over.
+    passed_over: usize,
     frame_bytes_max: usize,
 }
 
@@ -40,7 +43,7 @@ impl Deframer {
     /// A deframer that refuses frames above `frame_bytes_max`.
     #[must_use]
     pub const fn new(frame_bytes_max: usize) -> Self {
-        Self { buffer: Vec::new(), taken: 0, frame_bytes_max }
+        Self { buffer: Vec::new(), taken: 0, passed_over: 0, frame_bytes_max }
     }
 
     /// Changes the cap for frames whose length was not read yet.
@@ -51,6 +54,9 @@ impl Deframer {
     /// How many more bytes complete the frame at hand: reading no more than this and a page keeps memory near one frame.
     #[must_use]
     pub fn wanted_bytes(&self) -> usize {
+        if self.passed_over > 0 {
+            return self.passed_over.min(self.frame_bytes_max);
+        }
         let held = self.buffer.len() - self.taken;
         let whole = self.peek_length().map_or(LENGTH_BYTES, |length| LENGTH_BYTES + length.min(self.frame_bytes_max));
         whole.saturating_sub(held)
@@ -59,11 +65,14 @@ impl Deframer {
     /// Whether bytes of an unfinished frame are held: the stream may not end here.
     #[must_use]
     pub fn is_between_frames(&self) -> bool {
-        self.buffer.len() == self.taken
+        self.passed_over == 0 && self.buffer.len() == self.taken
     }
 
     /// Takes bytes from the stream.
     pub fn push(&mut self, bytes: &[u8]) {
+        let dropped = self.passed_over.min(bytes.len());
+        self.passed_over -= dropped;
+        let bytes = bytes.get(dropped..).unwrap_or_default();
         if self.taken > 0 {
             self.buffer.drain(..self.taken);
             self.taken = 0;
@@ -92,13 +101,34 @@ impl Deframer {
             payload: payload.to_vec(),
         };
         self.taken = start + bytes;
+        self.give_back();
+        Ok(Some(frame))
+    }
+
+    /// Protocol and kind of the frame at hand, however long it is, once their bytes are there.
+    #[must_use]
+    pub fn peek_envelope(&self) -> Option<(u16, u16)> {
+        let head = self.buffer.get(self.taken..)?.first_chunk::<{ LENGTH_BYTES + ENVELOPE_BYTES }>()?;
+        let [_, _, _, _, p0, p1, k0, k1] = *head;
+        (self.peek_length()? >= ENVELOPE_BYTES).then(|| (u16::from_be_bytes([p0, p1]), u16::from_be_bytes([k0, k1])))
+    }
+
+    /// Passes over the frame at hand by its length: what is there of it is dropped, and so is the rest as it comes.
+    pub fn pass_over(&mut self) {
+        let Some(bytes) = self.peek_length() else { return };
+        let (held, whole) = (self.buffer.len() - self.taken, LENGTH_BYTES.saturating_add(bytes));
+        self.passed_over = whole.saturating_sub(held);
+        self.taken += whole.min(held);
+        self.give_back();
+    }
+
+    /// A stream that carried a large frame once does not keep its room.
+    fn give_back(&mut self) {
         if self.taken == self.buffer.len() {
             self.buffer.clear();
             self.taken = 0;
-            // A stream that carried a large frame once does not keep its room.
             self.buffer.shrink_to(IDLE_BYTES);
         }
-        Ok(Some(frame))
     }
 
     fn peek_length(&self) -> Option<usize> {

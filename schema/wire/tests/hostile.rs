@@ -60,6 +60,40 @@ fn a_length_above_the_cap_is_refused_from_its_four_bytes() {
 }
 
 #[test]
+fn a_frame_above_the_cap_is_passed_over_however_it_is_cut_and_what_follows_is_read() {
+    let liveness = mk_frame_bytes(&Message::Liveness(Liveness { counter: 7, status: None }));
+    for (bytes, cap) in [(HELLO_FRAME_BYTES_MAX + 1, HELLO_FRAME_BYTES_MAX), (5_000, 100), (101, 100)] {
+        let length = u32::try_from(bytes).expect("short").to_be_bytes();
+        let long = [&length[..], &[0, 3, 0, 13], &vec![0xab; bytes - ENVELOPE_BYTES]].concat();
+        let stream = [&long[..], &liveness].concat();
+        for piece in [1, 7, 8, 9, 4_096, stream.len()] {
+            let (mut deframer, mut seen, mut read) = (Deframer::new(cap), 0, Vec::new());
+            for bytes in stream.chunks(piece) {
+                deframer.push(bytes);
+                loop {
+                    match deframer.poll_frame() {
+                        Ok(Some(frame)) => read.push(frame),
+                        Ok(None) => break,
+                        Err(FrameError::TooLong { .. }) => match deframer.peek_envelope() {
+                            Some(envelope) => {
+                                assert_eq!(envelope, (3, 13));
+                                seen += 1;
+                                deframer.pass_over();
+                            }
+                            None => break,
+                        },
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+                assert!(deframer.wanted_bytes() <= LENGTH_BYTES + cap);
+            }
+            assert_eq!((seen, read), (1, vec![mk_frame(&liveness)]), "{bytes} bytes by {piece}");
+            assert!(deframer.is_between_frames());
+        }
+    }
+}
+
+#[test]
 fn an_unknown_kind_is_a_message_and_another_protocol_is_not() {
     for protocol in Protocol::ALL {
         let frame = Frame { protocol: protocol.number(), kind: 9_999, payload: vec![0xff; 100] };

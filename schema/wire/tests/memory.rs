@@ -85,3 +85,20 @@ fn a_length_that_promises_the_cap_takes_no_memory_before_the_bytes_come() {
     assert!(measured.bytes_max >= 100_000, "the meter counts");
     assert!(measured.bytes_max <= 3 * 100_000 + BYTES_BESIDE_MAX, "{} bytes for 100,000", measured.bytes_max);
 }
+
+#[test]
+fn a_frame_that_is_passed_over_takes_no_memory_but_for_the_piece_at_hand() {
+    let head = [&u32::try_from(FRAME_BYTES_MAX).expect("fits").to_be_bytes()[..], &[0, 3, 0, 13]].concat();
+    let piece = vec![0; 1_024];
+    let measured = measure(|| {
+        let mut deframer = Deframer::new(STATUS_FRAME_BYTES_MAX);
+        deframer.push(&head);
+        assert!(deframer.poll_frame().is_err());
+        deframer.pass_over();
+        for _ in 0..1_000 {
+            deframer.push(&piece);
+            assert_eq!(deframer.poll_frame(), Ok(None));
+        }
+    });
+    assert!(measured.bytes_max <= BYTES_BESIDE_MAX, "{} bytes for a megabyte", measured.bytes_max);
+}

@@ -43,7 +43,7 @@ use super::words::{cause_word, drift_of, form_word, reason_of};
 
 mod status;
 
-use status::code_of;
+use status::{LongHead, code_of};
 
 /// What an agent is told while another one with its identity has the session.
 const CONTESTED: &str = "another agent with this identity has the session: was its state folder copied?";
@@ -216,18 +216,25 @@ impl Shell {
             let frame = match self.deframer.poll_frame() {
                 Ok(Some(frame)) => frame,
                 Ok(None) => return,
-                Err(error) => {
-                    let code = match error {
-                        FrameError::TooLong { .. } => RefusalCode::TooLarge,
-                        FrameError::TooShort { .. } => RefusalCode::Malformed,
-                    };
-                    return self.refuse(code, error.rule(), &error);
+                Err(error @ FrameError::TooLong { bytes, .. }) => match self.head_of_long(bytes) {
+                    LongHead::OnItsWay => return,
+                    LongHead::Status => {
+                        tracing::debug!(host = %self.peer.host, %error, "a status is passed over by its length");
+                        self.deframer.pass_over();
+                        self.refuse_status(FaultCode::BadValue);
+                        self.handle_events();
+                        continue;
+                    }
+                    LongHead::Other => return self.refuse(RefusalCode::TooLarge, error.rule(), &error),
+                },
+                Err(error @ FrameError::TooShort { .. }) => {
+                    return self.refuse(RefusalCode::Malformed, error.rule(), &error);
                 }
             };
             match decode_as(self.machine.spoken(), &frame) {
                 Ok(message) => self.handle_message(message),
                 // What a host says of itself as a whole is no part of the stream's order: without it, the rest goes on.
-                Err(error) if self.is_status(&frame) => {
+                Err(error) if self.is_status(frame.protocol, frame.kind) => {
                     tracing::debug!(host = %self.peer.host, %error, "a status cannot be read");
                     self.refuse_status(code_of(&error));
                 }

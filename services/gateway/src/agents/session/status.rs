@@ -1,7 +1,8 @@
 //! What a session does with what a host signed: how updates ended, and how it is as a whole.
 //!
 //! - What is not the host's own word never reaches the machine as such.
-//! - A status that cannot be read, is forged, stale or too often is refused and counted; it is a sign of life, and ends no session.
+//! - A status that cannot be read, is forged, stale, too often or longer than an agent may send is refused and counted; it is a sign of life, and
+//!   ends no session.
 
 use holdfast_events::{Fault as FaultWord, SignatureBytes};
 use holdfast_model::statement::{StatusPlace, outcome_bytes, status_bytes};
@@ -10,12 +11,22 @@ use holdfast_session::gateway::FaultOrigin;
 use holdfast_store::session::{Seen, StatusSaid};
 use holdfast_wire::code::FaultCode;
 use holdfast_wire::error::DecodeError;
-use holdfast_wire::frame::Frame;
+use holdfast_wire::limits::FRAME_BYTES_MAX;
 use holdfast_wire::message::{Delivery, Kind, OutcomeReport, StatusReport};
 use holdfast_wire::negotiate::Protocol;
 
 use super::super::words::{outcome_of, statement_of};
 use super::{Shell, gauges};
+
+/// What the head of a frame above the cap says.
+pub(super) enum LongHead {
+    /// Not enough of it is there.
+    OnItsWay,
+    /// A status, which the rest of the stream goes on without.
+    Status,
+    /// Anything else, or longer than any frame.
+    Other,
+}
 
 /// What is wrong with a status that cannot be read.
 pub(super) const fn code_of(error: &DecodeError) -> FaultCode {
@@ -47,10 +58,24 @@ impl Shell {
     }
 
     /// Whether a frame is a status, in a session that has a word for it.
-    pub(super) fn is_status(&self, frame: &Frame) -> bool {
-        let speaks = self.machine.is_open() && self.machine.protocol().is_some_and(|one| one >= Protocol::V3);
-        let is_spoken = self.machine.spoken().has(frame.protocol);
-        speaks && is_spoken && frame.kind == Kind::Status.number()
+    pub(super) fn is_status(&self, protocol: u16, kind: u16) -> bool {
+        self.speaks_of_statuses() && self.machine.spoken().has(protocol) && kind == Kind::Status.number()
+    }
+
+    fn speaks_of_statuses(&self) -> bool {
+        self.machine.is_open() && self.machine.protocol().is_some_and(|one| one >= Protocol::V3)
+    }
+
+    /// What to do with a frame above the cap, of which nothing but its length was read so far.
+    pub(super) fn head_of_long(&self, bytes: usize) -> LongHead {
+        if bytes > FRAME_BYTES_MAX || !self.speaks_of_statuses() {
+            return LongHead::Other;
+        }
+        match self.deframer.peek_envelope() {
+            None => LongHead::OnItsWay,
+            Some((protocol, kind)) if self.is_status(protocol, kind) => LongHead::Status,
+            Some(_) => LongHead::Other,
+        }
     }
 
     /// Passes over a status, which is a sign of life.
