@@ -26,7 +26,7 @@ use super::refuse::Refusal;
 use super::request::{Key, Params, wait_of};
 use super::rollouts::held_view;
 use super::settle::{Looked, look_at};
-use super::status::look_again;
+use super::status::Looks;
 use super::targets::{HostLook, Part, Presence, counts, evidence, look};
 
 /// Why it ended so, as a caller may read it: of those that did not take it, hosts of every namespace are named.
@@ -152,14 +152,11 @@ pub(crate) async fn one(
 ) -> Result<Json<OperationView>, Refusal> {
     caller.may(Act::Read)?;
     let id = id_of(&id)?;
-    let mut since = Instant::now();
-    let deadline = since + wait_of(query.wait.as_deref())?.unwrap_or_default();
-    let mut wakes = door.wakes.clone();
+    let mut looks = Looks::new(&door, wait_of(query.wait.as_deref())?.unwrap_or_default());
+    let mut since = looks.next().await;
     loop {
-        wakes.mark_unchanged();
         let operation = found(&door, id).await?;
-        let is_over = Instant::now() >= deadline || door.shutdown.is_asked();
-        if operation.state.is_terminal() || is_over {
+        if operation.state.is_terminal() || looks.is_over() {
             return Ok(Json(counted(&door, &caller, &operation).await?));
         }
         // Whoever waits looks for itself: hints, by which the others look, may be away.
@@ -168,7 +165,7 @@ pub(crate) async fn one(
             door.ring([Hint::Event]);
             continue;
         }
-        since = look_again(&door.shutdown, &mut wakes, deadline).await;
+        since = looks.next().await;
     }
 }
 

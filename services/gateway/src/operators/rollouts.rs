@@ -36,7 +36,7 @@ use super::fleet::{JudgedHost, failure_of};
 use super::hosts::rfc3339;
 use super::refuse::Refusal;
 use super::request::{Key, Params, wait_of};
-use super::status::look_again;
+use super::status::Looks;
 
 /// How many hosts of a stage that are in the way of the next one are named.
 const IN_THE_WAY_MAX: usize = 5;
@@ -225,16 +225,13 @@ pub(crate) async fn one(
 ) -> Result<Json<RolloutView>, Refusal> {
     caller.may(Act::Read)?;
     let id = id_of(&id)?;
-    let deadline = Instant::now() + wait_of(query.wait.as_deref())?.unwrap_or_default();
-    let mut wakes = door.wakes.clone();
+    let mut looks = Looks::new(&door, wait_of(query.wait.as_deref())?.unwrap_or_default());
     loop {
-        wakes.mark_unchanged();
+        looks.next().await;
         let rollout = found(&door, id).await?;
-        let is_over = Instant::now() >= deadline || door.shutdown.is_asked();
-        if rollout.state != RolloutState::Progressing || is_over {
+        if rollout.state != RolloutState::Progressing || looks.is_over() {
             return Ok(Json(looked_at(&door, &caller, &rollout).await?));
         }
-        look_again(&door.shutdown, &mut wakes, deadline).await;
     }
 }
 

@@ -60,47 +60,79 @@ pub(crate) async fn status(
 }
 
 async fn waited(door: &Shared, caller: &Caller, query: &StatusQuery, wait: Duration) -> Result<StatusView, Refusal> {
-    let mut since = Instant::now();
-    let deadline = since + wait;
-    let mut wakes = door.wakes.clone();
+    let mut looks = Looks::new(door, wait);
     let latest = door.store.latest_revision().await?;
     let revision = known(query.revision, latest)?;
     loop {
-        wakes.mark_unchanged();
+        let since = looks.next().await;
         let fleet = door.fleet.read_since(since).await?;
         let mut status = fleet.status(revision, |host| caller.sees(&host.status.namespace));
-        let now = Instant::now();
         let end = super::fleet::wait_end(&status, query.wait_for);
         // One that began a moment ago may be over by its recovery snapshot: it ends no wait yet, whichever request sees it.
         let lasts = || fleet.has_failed_long(OffsetDateTime::now_utc(), |host| caller.sees(&host.status.namespace));
         let end = end.filter(|end| *end != WaitEnd::Failed || lasts());
-        let end = end.or_else(|| (now >= deadline || door.shutdown.is_asked()).then_some(WaitEnd::TimeOver));
+        let end = end.or_else(|| looks.is_over().then_some(WaitEnd::TimeOver));
         if end.is_some() {
             status.wait = end;
             return Ok(status);
         }
-        since = look_again(&door.shutdown, &mut wakes, deadline).await;
     }
 }
 
-/// Waits until there may be something new: the bus says so, or a second went by; then a moment, which those who were woken
-/// with it share. Gives since when a read tells what is new.
-pub(crate) async fn look_again(shutdown: &Shutdown, wakes: &mut watch::Receiver<u64>, deadline: Instant) -> Instant {
-    let now = Instant::now();
-    let woken = async {
-        if wakes.changed().await.is_err() {
-            // No bus: the second alone wakes.
-            std::future::pending::<()>().await;
-        }
-    };
-    tokio::select! {
-        () = woken => {}
-        () = tokio::time::sleep_until(deadline.min(now + LOOK_EVERY)) => {}
-        () = shutdown.asked() => {}
+/// The looks of one who waits: whoever waits reads between two of [`Looks::next`] and in no other place, so that what happens while it reads ends
+/// the wait after that.
+pub(crate) struct Looks {
+    wakes: watch::Receiver<u64>,
+    shutdown: Shutdown,
+    since: Instant,
+    deadline: Instant,
+    is_first: bool,
+}
+
+impl Looks {
+    /// The first is at once, the last about as long after it as somebody waits.
+    pub(crate) fn new(door: &Shared, wait: Duration) -> Self {
+        Self::of(door.wakes.clone(), door.shutdown.clone(), wait)
     }
-    let woken = Instant::now();
-    tokio::time::sleep_until(deadline.min(now + SHARED_AGE_MAX)).await;
-    woken
+
+    fn of(wakes: watch::Receiver<u64>, shutdown: Shutdown, wait: Duration) -> Self {
+        let since = Instant::now();
+        Self { wakes, shutdown, since, deadline: since + wait, is_first: true }
+    }
+
+    /// Waits until there may be something new: the bus says so, or a second went by; then a moment, which those who were woken with it share. Gives
+    /// since when a read tells what is new.
+    pub(crate) async fn next(&mut self) -> Instant {
+        if !std::mem::take(&mut self.is_first) {
+            self.since = self.wake().await;
+        }
+        // From here on, and not from the end of the read: what comes between is news.
+        self.wakes.mark_unchanged();
+        self.since
+    }
+
+    /// Whether nobody waits any more, whatever the last look saw.
+    pub(crate) fn is_over(&self) -> bool {
+        Instant::now() >= self.deadline || self.shutdown.is_asked()
+    }
+
+    async fn wake(&mut self) -> Instant {
+        let now = Instant::now();
+        let woken = async {
+            if self.wakes.changed().await.is_err() {
+                // No bus: the second alone wakes.
+                std::future::pending::<()>().await;
+            }
+        };
+        tokio::select! {
+            () = woken => {}
+            () = tokio::time::sleep_until(self.deadline.min(now + LOOK_EVERY)) => {}
+            () = self.shutdown.asked() => {}
+        }
+        let woken = Instant::now();
+        tokio::time::sleep_until(self.deadline.min(now + SHARED_AGE_MAX)).await;
+        woken
+    }
 }
 
 fn known(asked: Option<u64>, latest: Revision) -> Result<Revision, Refusal> {
@@ -115,20 +147,49 @@ fn known(asked: Option<u64>, latest: Revision) -> Result<Revision, Refusal> {
 mod tests {
     use super::*;
 
+    /// What is read takes its time, and something happens within it.
     #[tokio::test(start_paused = true)]
     async fn c47_what_wakes_between_a_look_and_the_wait_for_the_next_ends_that_wait_at_once() {
-        let (waking, mut wakes) = watch::channel(0);
-        let shutdown = Shutdown::new();
-        let (began, deadline) = (Instant::now(), Instant::now() + Duration::from_secs(60));
-        // A look begins, and while it reads something happens.
-        wakes.mark_unchanged();
+        const READ: Duration = Duration::from_millis(30);
+        let (waking, wakes) = watch::channel(0);
+        // Of before the wait, which the first look sees.
         waking.send_modify(|count| *count += 1);
-        let since = look_again(&shutdown, &mut wakes, deadline).await;
-        assert_eq!((since - began, began.elapsed()), (Duration::ZERO, SHARED_AGE_MAX));
-        // Nothing happens: the clock alone has it look again, as freshness ends without a word.
-        wakes.mark_unchanged();
+        let mut looks = Looks::of(wakes, Shutdown::new(), Duration::from_secs(60));
         let began = Instant::now();
-        let since = look_again(&shutdown, &mut wakes, deadline).await;
-        assert_eq!((since - began, began.elapsed()), (LOOK_EVERY, LOOK_EVERY));
+        assert_eq!(looks.next().await, began, "the first look is at once");
+        tokio::time::sleep(READ).await;
+        waking.send_modify(|count| *count += 1);
+        tokio::time::sleep(READ).await;
+        let read = Instant::now();
+        let since = looks.next().await;
+        assert_eq!((since, read.elapsed()), (read, SHARED_AGE_MAX), "within the first read");
+        tokio::time::sleep(READ).await;
+        waking.send_modify(|count| *count += 1);
+        let read = Instant::now();
+        let since = looks.next().await;
+        assert_eq!((since, read.elapsed()), (read, SHARED_AGE_MAX), "and within the next");
+        // Nothing happens: the clock alone has it look again, as freshness ends without a word.
+        let read = Instant::now();
+        let since = looks.next().await;
+        assert_eq!((since - read, read.elapsed()), (LOOK_EVERY, LOOK_EVERY));
+        assert!(!looks.is_over());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_last_look_is_at_the_deadline_or_as_the_process_ends() {
+        let (_waking, wakes) = watch::channel(0);
+        let (wait, shutdown) = (Duration::from_millis(1_400), Shutdown::new());
+        let began = Instant::now();
+        let mut looks = Looks::of(wakes.clone(), shutdown.clone(), wait);
+        for (at, is_over) in [(0, false), (1_000, false), (1_400, true)] {
+            looks.next().await;
+            assert_eq!((began.elapsed(), looks.is_over()), (Duration::from_millis(at), is_over));
+        }
+        let mut looks = Looks::of(wakes, shutdown.clone(), Duration::from_secs(60));
+        looks.next().await;
+        shutdown.ask();
+        let asked = Instant::now();
+        looks.next().await;
+        assert_eq!((looks.is_over(), asked.elapsed()), (true, SHARED_AGE_MAX));
     }
 }
