@@ -1,6 +1,7 @@
 //! What a host says of itself as a whole, from its signed report through the database to what people and programs are shown.
 
 use holdfast_model::condition::{Basis, ConditionType, Holds, Reason};
+use holdfast_model::desired::Component;
 use holdfast_model::report::{HostReport, StatedCondition};
 use holdfast_model::statement::OutcomeKind;
 use serde_json::Value;
@@ -20,8 +21,13 @@ async fn mk_plane() -> Plane {
 }
 
 fn condition(report: &mut HostReport, kind: ConditionType) -> &mut StatedCondition {
-    let policy = report.components.first_mut().expect("the policy is first");
-    policy.conditions.iter_mut().find(|one| one.condition.kind == kind).expect("every condition")
+    condition_of(report, Component::Policy, kind)
+}
+
+fn condition_of(report: &mut HostReport, component: Component, kind: ConditionType) -> &mut StatedCondition {
+    let mut components = report.components.iter_mut().filter(|one| one.component == component);
+    let conditions = &mut components.next().expect("every component").conditions;
+    conditions.iter_mut().find(|one| one.condition.kind == kind).expect("every condition of it")
 }
 
 async fn shown(plane: &Plane) -> Value {
@@ -102,16 +108,17 @@ async fn what_a_host_gave_up_again_is_shown_by_its_report_and_not_by_the_outcome
     assert_eq!(diff["applied_version"], before.version.raw(), "{diff}");
 }
 
-/// Generated from the vocabulary: through report, database, derivation and API.
+/// Generated from the vocabulary, of every component: through report, database, derivation and API.
 #[tokio::test]
 async fn every_condition_that_blocks_and_was_not_seen_or_only_inferred_keeps_a_host_from_being_converged() {
     let mut plane = mk_plane().await;
-    for kind in ConditionType::ALL {
+    let of = |component: Component| ConditionType::of(component).iter().map(move |kind| (component, *kind));
+    for (component, kind) in Component::ALL.into_iter().flat_map(of) {
         for (status, basis) in
             [(Holds::Unknown, Basis::Observed), (Holds::False, Basis::Observed), (Holds::True, Basis::Inferred)]
         {
             let change = |report: &mut HostReport| {
-                let one = condition(report, kind);
+                let one = condition_of(report, component, kind);
                 (one.condition.status, one.condition.reason, one.basis) = (status, Reason::NotReached, basis);
             };
             plane.reports("db-1", change).await;
@@ -122,7 +129,16 @@ async fn every_condition_that_blocks_and_was_not_seen_or_only_inferred_keeps_a_h
                 (_, true) => "unknown",
                 (_, false) => "converged",
             };
-            assert_eq!(policy_of(&plane).await.0, wanted, "{kind} {status:?} {basis:?}");
+            let host = shown(&plane).await;
+            assert_eq!(host["state"], wanted, "the host, by {component} {kind} {status:?} {basis:?}");
+            let components = host["components"].as_array().expect("a list");
+            assert_eq!(components.len(), Component::ALL.len());
+            for one in components {
+                let wanted = if one["component"] == component.word() { wanted } else { "converged" };
+                assert_eq!(one["state"], wanted, "by {component} {kind} {status:?} {basis:?}: {one}");
+                let condition = (wanted != "converged").then(|| kind.word());
+                assert_eq!(one["missing"]["condition"].as_str(), condition, "{one}");
+            }
         }
     }
 }

@@ -27,7 +27,11 @@ fn mk_stated(conditions: Vec<Condition>) -> Vec<StatedCondition> {
 
 /// Every condition of a policy's report.
 fn mk_report() -> Vec<StatedCondition> {
-    let all = ConditionType::of(Component::Policy).iter();
+    mk_report_of(Component::Policy)
+}
+
+fn mk_report_of(component: Component) -> Vec<StatedCondition> {
+    let all = ConditionType::of(component).iter();
     mk_stated(all.map(|kind| mk_condition(*kind, Holds::True, 2)).collect())
 }
 
@@ -105,40 +109,52 @@ fn a_proof_is_converged_and_without_any_one_fact_it_is_not_and_says_which() {
     }
 }
 
-/// The verdict with the conditions of a kind replaced, where a session has words for outcomes alone and where it has them for reports.
+/// The verdict on a policy with the conditions of a kind replaced.
 fn with_replaced(words: Words, kind: ConditionType, replacement: Vec<Condition>) -> Verdict {
+    with_replaced_of(Component::Policy, words, kind, replacement)
+}
+
+/// The same of any component, where a session has words for outcomes alone and where it has them for reports.
+fn with_replaced_of(component: Component, words: Words, kind: ConditionType, replacement: Vec<Condition>) -> Verdict {
     let replaced = |mut conditions: Vec<Condition>| {
         conditions.retain(|condition| condition.kind != kind);
         conditions.extend(replacement.clone());
         conditions
     };
     match words {
-        Words::Outcomes => derive(&mk_proof(&replaced(mk_conditions()))),
+        Words::Outcomes => derive(&Evidence { component, ..mk_proof(&replaced(mk_conditions())) }),
         Words::Reports => {
-            let whole = mk_report().into_iter().map(|stated| stated.condition).collect();
+            let whole = mk_report_of(component).into_iter().map(|stated| stated.condition).collect();
             let (said, stated) = (mk_conditions(), mk_stated(replaced(whole)));
-            derive(&with_report(mk_proof(&said), &stated))
+            derive(&Evidence { component, ..with_report(mk_proof(&said), &stated) })
         }
     }
 }
 
-/// Every kind that counts in a session, by what can be said in it.
+/// Every kind that counts in a session, by what can be said in it of a policy.
 fn counted(words: Words) -> Vec<ConditionType> {
+    counted_of(Component::Policy, words)
+}
+
+fn counted_of(component: Component, words: Words) -> Vec<ConditionType> {
     match words {
         Words::Outcomes => ConditionType::OF_ATTEMPT.to_vec(),
-        Words::Reports => ConditionType::of(Component::Policy).to_vec(),
+        Words::Reports => ConditionType::of(component).to_vec(),
     }
 }
 
-/// Generated from the list of conditions: a new one that blocks is in it by itself.
+/// Generated from the lists of components and conditions: a new one that blocks is in it by itself.
 #[test]
 fn without_any_one_condition_that_blocks_a_host_is_unknown_or_failed_and_never_converged() {
     let all: Vec<ConditionType> = ConditionType::ALL.into_iter().filter(|kind| kind.is_blocking()).collect();
     let reported: Vec<ConditionType> = counted(Words::Reports).into_iter().filter(|kind| kind.is_blocking()).collect();
     assert_eq!(reported, all, "a report says everything that blocks");
-    for words in [Words::Outcomes, Words::Reports] {
-        for kind in counted(words).into_iter().filter(|kind| kind.is_blocking()) {
-            let with = |replacement: Option<Condition>| with_replaced(words, kind, replacement.into_iter().collect());
+    let each = |component| [(component, Words::Outcomes), (component, Words::Reports)];
+    for (component, words) in Component::ALL.into_iter().flat_map(each) {
+        for kind in counted_of(component, words).into_iter().filter(|kind| kind.is_blocking()) {
+            let with = |replacement: Option<Condition>| {
+                with_replaced_of(component, words, kind, replacement.into_iter().collect())
+            };
             let lacks = |status| Some(Missing::Condition(kind, status));
             let is = |state, status| Verdict { state, missing: lacks(status) };
             assert_eq!(with(None), is(State::Unknown, Holds::Unknown), "{kind} is absent");

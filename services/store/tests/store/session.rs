@@ -2,13 +2,15 @@
 
 use holdfast_events::{CloseReason, Fault, VerifyingKeyBytes};
 use holdfast_model::condition::{Basis, ConditionType, Holds};
-use holdfast_model::desired::Component;
+use holdfast_model::desired::{Component, Desired};
 use holdfast_model::drift::DriftKind;
 use holdfast_model::ids::{GatewayId, HostId};
 use holdfast_model::name::Name;
 use holdfast_model::numbers::{SessionEpoch, UpdateSeq};
+use holdfast_model::report::HostReport;
 use holdfast_model::statement::OutcomeKind;
 use holdfast_model::status::{Missing, State, Verdict};
+use holdfast_store::render::SignedState;
 use holdfast_store::session::{
     Closing, DriftSaid, Fact, FactsRecorded, HostNewest, Opened, Opening, Recorded, Seen, SnapshotReport, StatusSaid,
 };
@@ -294,9 +296,17 @@ async fn facts_of_one_batch_are_one_transaction_and_the_same_again_is_nothing() 
 
 /// What a status says through its row, and what is judged by it.
 async fn judge(fleet: &Fleet, trusts: impl Fn(Signed<'_>) -> bool) -> Verdict {
+    let (component, verdict) = verdicts(fleet, trusts).await.remove(0);
+    assert_eq!(component, Component::Policy);
+    verdict
+}
+
+/// What the evidence of each component amounts to.
+async fn verdicts(fleet: &Fleet, trusts: impl Fn(Signed<'_>) -> bool) -> Vec<(Component, Verdict)> {
     let status = fleet.operators.fleet_status(None).await.expect("loads");
     let [host] = status.hosts.as_slice() else { panic!("one host") };
-    host.verdict_of(&host.components[0], &|_: &_, signed: Signed<'_>| trusts(signed))
+    let trusts = |_: &_, signed: Signed<'_>| trusts(signed);
+    host.components.iter().map(|one| (one.component, host.verdict_of(one, &trusts))).collect()
 }
 
 #[tokio::test]
@@ -359,29 +369,42 @@ async fn a_status_is_news_if_it_says_something_else_or_counts_anew_and_not_if_it
     assert_eq!(news(first, vec![mk_status(9, 9, 3)]).await, 0, "one that is over");
 }
 
-/// Generated from the vocabulary, through the row and the read: a condition that blocks and is not seen is never converged.
+/// Generated from the vocabulary, through the row and the read: a condition of any component that blocks and is not seen is never converged.
 #[tokio::test]
 async fn a_report_that_lacks_the_truth_of_any_condition_that_blocks_is_stored_and_never_converged() {
-    let (fleet, host) = mk_fleet().await;
+    let fleet = Fleet::start().await;
+    fleet.create_token("10.0.0.0/8", 9).await;
+    let host = fleet.enrol("a", "10.0.0.1").await;
+    let mut commit = fleet.mk_commit(1, 1, &[host]);
+    let policy = commit.states.remove(0);
+    let state = |component| SignedState { desired: Desired { component, ..policy.desired }, ..policy };
+    commit.states = Component::ALL.map(state).to_vec();
+    fleet.renderer.commit_render(commit).await.expect("commits");
     let opening = Opening { protocol: Some(3), ..mk_opening(host) };
     let opened = fleet.agents.open_sessions(fleet.gateway, vec![opening]).await.expect("opens");
     let [Opened::Session { session_epoch, .. }] = opened.as_slice() else { panic!("{opened:?}") };
     let session_epoch = *session_epoch;
-    let applied = mk_report(host, session_epoch, 1, 1, OutcomeKind::Applied);
-    fleet.agents.record_outcomes(fleet.gateway, vec![applied]).await.expect("records");
+    let mut applied: Vec<_> = (1..=4).map(|seq| mk_report(host, session_epoch, seq, 1, OutcomeKind::Applied)).collect();
+    for (one, component) in applied.iter_mut().zip(Component::ALL) {
+        one.outcome.component = component;
+    }
+    fleet.agents.record_outcomes(fleet.gateway, applied).await.expect("records");
     let mut seq = 0;
-    for kind in ConditionType::ALL {
+    let of = |component: Component| ConditionType::of(component).iter().map(move |kind| (component, *kind));
+    for (component, kind) in Component::ALL.into_iter().flat_map(of) {
         for (status, basis) in
             [(Holds::Unknown, Basis::Observed), (Holds::False, Basis::Observed), (Holds::True, Basis::Inferred)]
         {
             seq += 1;
-            let mut said = mk_status(seq, 1, 1);
-            let one = said.report.components[0].conditions.iter_mut().find(|one| one.condition.kind == kind);
-            let one = one.expect("a policy has every condition");
+            let held = Component::ALL.map(|component| (component, mk_stamp(1)));
+            let mut said = StatusSaid { seq, ..mk_status(1, 4, 1) };
+            said.report = HostReport::of_health(&held, UpdateSeq::from_raw(4), 1_790_000_000_000 + seq);
+            let mut of_component = said.report.components.iter_mut().filter(|one| one.component == component);
+            let conditions = of_component.next().expect("every component").conditions.iter_mut();
+            let one = conditions.into_iter().find(|one| one.condition.kind == kind).expect("each of its conditions");
             (one.condition.status, one.basis) = (status, basis);
             let fact = Fact { host, session_epoch, seen: Seen::Status(Box::new(said)) };
             fleet.agents.record_facts(fleet.gateway, vec![fact]).await.expect("records");
-            let verdict = judge(&fleet, |_| true).await;
             let counts = basis == Basis::Observed || kind.can_decay();
             let wanted = match (status, kind.is_blocking() && counts) {
                 (Holds::False, true) => State::Failed,
@@ -389,7 +412,10 @@ async fn a_report_that_lacks_the_truth_of_any_condition_that_blocks_is_stored_an
                 (_, true) => State::Unknown,
                 (_, false) => State::Converged,
             };
-            assert_eq!(verdict.state, wanted, "{kind} {status:?} {basis:?}");
+            for (found, verdict) in verdicts(&fleet, |_| true).await {
+                let wanted = if found == component { wanted } else { State::Converged };
+                assert_eq!(verdict.state, wanted, "{found}, by {component} {kind} {status:?} {basis:?}");
+            }
         }
     }
 }
