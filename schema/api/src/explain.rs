@@ -4,8 +4,10 @@ use holdfast_model::policy::Mode;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// The most pairs of addresses of two ends that are judged.
-pub const PAIRS_MAX: usize = 64;
+/// The most pairs of addresses of two ends that an answer lists. All of them are judged.
+pub const PAIRS_LISTED_MAX: usize = 64;
+/// The most pairs that one question is for: more are refused.
+pub const PAIRS_MAX: usize = 65_536;
 
 /// Who is at one end.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
@@ -77,6 +79,12 @@ pub struct ExplainView {
     pub service: String,
     /// `allowed`, `denied`, or `mixed` if it depends on the addresses.
     pub verdict: String,
-    /// Every pair of addresses of one family.
+    /// How many pairs of addresses of one family there are, all of which were judged.
+    #[serde(default)]
+    pub pairs: u64,
+    /// How many of them are allowed.
+    #[serde(default)]
+    pub pairs_allowed: u64,
+    /// The pairs; of more than 64 the first of those that are denied, then of those that are allowed.
     pub flows: Vec<FlowView>,
 }

@@ -56,6 +56,15 @@ pub enum Cancelled {
     Unknown,
 }
 
+/// What a change reached.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Reach {
+    /// The namespaces of what it put into force or took out, hosts among it.
+    pub namespaces: Vec<Name>,
+    /// Whether it went through the fleet in stages, or took such a change back.
+    pub in_stages: bool,
+}
+
 impl Store {
     /// One operation, if there is such.
     ///
@@ -199,20 +208,25 @@ impl Store {
         .await
     }
 
-    /// The namespaces of what an operation put into force or took out.
+    /// What a change of an operation reached.
     ///
     /// # Errors
     /// [`Error::Value`] if a stored name cannot be read.
-    pub async fn operation_namespaces(&self, revision: Revision) -> Result<Vec<Name>, Error> {
-        self.transact("list the namespaces of an operation", Mode::Statement, move |tx| {
+    pub async fn operation_reach(&self, operation: OperationId, revision: Revision) -> Result<Reach, Error> {
+        self.transact("find what an operation reached", Mode::Statement, move |tx| {
             Box::pin(async move {
-                let rows: Vec<String> = sqlx::query_scalar(
-                    "SELECT DISTINCT namespace FROM objects WHERE from_revision = $1 OR to_revision = $1",
+                let (names, in_stages): (Vec<String>, bool) = sqlx::query_as(
+                    "SELECT array(SELECT namespace FROM objects WHERE from_revision = $1 OR to_revision = $1 \
+                                  UNION SELECT h.namespace FROM host_facts f JOIN hosts h USING (host_id) \
+                                  WHERE f.from_revision = $1 OR f.to_revision = $1), \
+                            EXISTS (SELECT 1 FROM rollouts WHERE operation_id = $2 OR abort_revision = $1)",
                 )
                 .bind(big(revision.raw())?)
-                .fetch_all(tx)
+                .bind(operation.uuid())
+                .fetch_one(tx)
                 .await?;
-                rows.iter().map(|name| text("objects.namespace", name)).collect()
+                let namespaces = names.iter().map(|name| text("objects.namespace", name)).collect::<Result<_, _>>()?;
+                Ok(Reach { namespaces, in_stages })
             })
         })
         .await

@@ -16,6 +16,11 @@ pub(crate) fn big(number: u64) -> Result<i64, Error> {
     i64::try_from(number).map_err(|_| Error::value("bigint", number))
 }
 
+/// A number that others are held against: beyond every `bigint` is beyond all that is stored.
+pub(crate) fn bound(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
 /// A `bigint` that is never negative.
 pub(crate) fn number(column: &'static str, value: i64) -> Result<u64, Error> {
     u64::try_from(value).map_err(|_| Error::value(column, value))

@@ -98,6 +98,10 @@ fn words(view: &ExplainView) -> String {
         None => format!("{} {}", end.kind, end.name),
     };
     let mut lines = vec![format!("{}: {} -> {}, {}", view.verdict, end(&view.from), end(&view.to), view.service)];
+    if view.pairs > view.flows.len() as u64 {
+        let (pairs, allowed, listed) = (view.pairs, view.pairs_allowed, view.flows.len());
+        lines.push(format!("  {allowed} of {pairs} pairs of addresses are allowed; {listed} of them:"));
+    }
     let mut flows: Vec<(String, &FlowView)> = Vec::new();
     for flow in &view.flows {
         let pair = format!("{} -> {}", flow.from, flow.to);

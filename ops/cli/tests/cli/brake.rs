@@ -3,11 +3,14 @@
 use std::time::Duration;
 
 use holdfast_events::{Actor, OperationVerb};
+use holdfast_identity::https::{Client, Request};
+use holdfast_identity::{TrustRoots, tls};
 use holdfast_model::ids::ApiTokenId;
 use holdfast_model::intent::{HostSpec, Object, Spec};
 use holdfast_model::name::Name;
 use holdfast_model::policy::Mode;
 use holdfast_store::intent::{IntentChange, Prune};
+use hyper::Method;
 use serde_json::Value;
 use uuid::Uuid;
 
@@ -23,6 +26,32 @@ fn refused(ran: &Ran) -> Value {
 
 fn digest(brake: &Value) -> String {
     brake["acknowledge"].as_str().expect("a digest").to_owned()
+}
+
+#[tokio::test]
+async fn an_object_that_is_deleted_by_its_path_is_acknowledged_in_the_query() {
+    let mut plane = Plane::start().await;
+    plane.enrol("db-1", "10.0.0.1").await;
+    plane.file("policies.yaml", POLICIES);
+    plane.run(&["apply", "-f", "policies.yaml"]).await.ended(0);
+    let roots = TrustRoots::load(&plane.folder().join("ca.pem")).expect("the CA's certificate");
+    let client = Client::new(tls::https(&roots).expect("a configuration"));
+    let delete = async |query: &str| {
+        let path = format!("{}/v1/objects/Host/default/db-1{query}", plane.api());
+        let request = Request::new(Method::DELETE, path).bearer(plane.admin()).expect("a header");
+        let response = client.request(request).await.expect("an answer");
+        let body: Value = serde_json::from_slice(&response.body).expect("JSON");
+        (response.status.as_u16(), body)
+    };
+    let (status, refused) = delete("").await;
+    assert_eq!((status, refused["type"].as_str()), (409, Some("urn:holdfast:problem:blast-radius")), "{refused}");
+    let (status, wrong) = delete("?acknowledged=x").await;
+    assert_eq!(status, 400, "{wrong}");
+    let said = digest(&refused["brake"]);
+    let (status, done) = delete(&format!("?acknowledge={said}&because=it%20is%20scrapped")).await;
+    assert_eq!((status, &done["unchanged"]), (200, &Value::from(false)), "{done}");
+    let because = "SELECT payload->>'because' FROM events WHERE kind = 'operation.accepted' ORDER BY lid DESC LIMIT 1";
+    assert_eq!(plane.postgres.sql(because).trim(), "it is scrapped");
 }
 
 #[tokio::test]

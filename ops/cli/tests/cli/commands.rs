@@ -51,6 +51,12 @@ async fn an_enrolment_token_is_made_listed_and_revoked() {
     for rule in ["[label-key]", "[cidr]", "[uses]"] {
         assert!(bad.stderr.contains(rule), "{}", bad.stderr);
     }
+    // More than one event has room for: refused with its number, and no defect.
+    let prefixes: Vec<String> = (0..5_000).map(|n| format!("--address=10.{}.{}.0/24", n / 250, n % 250)).collect();
+    let arguments: Vec<&str> =
+        ["enrol-token", "create"].into_iter().chain(prefixes.iter().map(String::as_str)).collect();
+    let much = plane.run(&arguments).await;
+    assert!(much.code == 1 && much.stderr.contains("[event-bytes]"), "{much:?}");
     let id = made["token"]["id"].as_str().expect("an id");
     assert_eq!(plane.run(&["enrol-token", "list", "-o", "name"]).await.ended(0), format!("{id}\n"));
     assert_eq!(plane.run(&["enrol-token", "revoke", id]).await.code, 0);

@@ -160,6 +160,21 @@ async fn i15_a_plan_that_was_carried_out_under_a_name_is_answered_though_it_woul
 }
 
 #[tokio::test]
+async fn i15_a_plan_that_several_carry_out_at_once_under_one_name_is_carried_out_once_and_all_are_told() {
+    let plane = mk_plane().await;
+    let digest = plane.run(&["plan", "-f", "policies.yaml", "-o", "json"]).await.json()["digest"].clone();
+    let digest = digest.as_str().expect("a digest").to_owned();
+    let command = ["apply", "-f", "policies.yaml", "--plan", &digest, "--idempotency-key", "p", "-o", "json"];
+    let running: Vec<_> = (0..6).map(|_| plane.running(&command)).collect();
+    let mut operations = Vec::new();
+    for one in running {
+        operations.push(one.await.expect("it ends").json()["operation"].clone());
+    }
+    operations.dedup();
+    assert_eq!(operations.len(), 1, "{operations:?}");
+}
+
+#[tokio::test]
 async fn i15_a_token_is_made_once_under_a_name_and_its_secret_is_told_once() {
     let plane = Plane::start().await;
     let command = ["enrol-token", "create", "--idempotency-key", "t"];

@@ -287,3 +287,64 @@ async fn ask(plane: &Plane, method: Method, path: &str, shown: Option<&str>, bod
     }
     client.request(request).await.expect("an answer")
 }
+
+#[tokio::test]
+async fn a_flow_between_many_addresses_is_judged_by_all_of_them_and_what_denies_is_listed() {
+    let plane = mk_plane().await;
+    let addresses: Vec<String> = (1..=80).map(|n| format!("203.0.113.{n}")).collect();
+    let endpoint = format!(
+        "apiVersion: holdfast.dev/v1\nkind: Endpoint\nmetadata: {{name: many}}\nspec: {{addresses: [{}]}}\n",
+        addresses.join(", ")
+    );
+    plane.file("many.yaml", &endpoint);
+    let db = "apiVersion: holdfast.dev/v1\nkind: Policy\nmetadata: {name: db}\nspec:\n  hostSelector: {matchLabels: {app: db}}\n  \
+              ingress:\n  - from: [{cidr: 203.0.113.0/26}, {cidr: 203.0.113.64/32}]\n    services: [{tcp: 5432}]\n";
+    plane.file("db.yaml", db);
+    plane.run(&["apply", "-f", "many.yaml", "-f", "db.yaml"]).await.ended(0);
+    plane.run(&["mode", "set", "app=db", "enforced", "--expect", "1"]).await.ended(0);
+    let question = ["explain", "flow", "Endpoint/many", "db-1", "5432/tcp"];
+    let view = plane.run(&[question.as_slice(), &["-o", "json"]].concat()).await.json();
+    let counts = (&view["verdict"], &view["pairs"], &view["pairs_allowed"]);
+    assert_eq!(counts, (&"mixed".into(), &80.into(), &64.into()), "{view}");
+    let flows = view["flows"].as_array().expect("a list");
+    let denied = flows.iter().filter(|flow| flow["allowed"] == false).count();
+    assert_eq!((flows.len(), denied), (64, 16), "all that are denied are among those that are listed");
+    let told = plane.run(&[question.as_slice(), &["--exit-code"]].concat()).await;
+    assert!(told.code == 9 && told.stdout.contains("64 of 80 pairs of addresses are allowed; 64 of them:"), "{told:?}");
+}
+
+#[tokio::test]
+async fn a_name_of_several_endpoints_is_asked_back_and_a_revision_that_no_column_holds_is_not_there() {
+    let plane = mk_plane().await;
+    let in_namespace = |namespace: &str| {
+        format!(
+            "apiVersion: holdfast.dev/v1\nkind: Endpoint\nmetadata: {{name: bank, namespace: {namespace}}}\nspec: {{addresses: [203.0.113.9]}}\n"
+        )
+    };
+    plane.file("two.yaml", &[in_namespace("one"), in_namespace("two")].join("---\n"));
+    plane.run(&["apply", "-f", "two.yaml"]).await.ended(0);
+    let several = plane.run(&["explain", "flow", "bank", "db-1", "443/tcp"]).await;
+    assert!(several.code == 1 && several.stderr.contains("say one/bank or two/bank"), "{several:?}");
+    for number in ["9223372036854775807", "18446744073709551615"] {
+        let nobody = plane.run(&["describe", "revision", number]).await;
+        assert!(nobody.code == 3, "{nobody:?}");
+    }
+}
+
+#[tokio::test]
+async fn intent_of_another_history_of_the_database_is_read_anew_though_its_revisions_have_the_same_numbers() {
+    let plane = mk_plane().await;
+    plane.file("policies.yaml", POLICIES);
+    plane.run(&["apply", "-f", "policies.yaml"]).await.ended(0);
+    let names = async |plane: &Plane| plane.run(&["get", "objects", "-o", "name"]).await.ended(0);
+    assert!(names(&plane).await.contains("Policy/default/db"));
+    // As after a restore, where others made as many changes meanwhile.
+    plane.postgres.sql(
+        "SET session_replication_role = replica; UPDATE revisions SET at = at - interval '1 hour'; \
+         UPDATE objects SET name = 'db-of-then' WHERE kind = 'Policy' AND name = 'db'",
+    );
+    plane.file("more.yaml", "apiVersion: holdfast.dev/v1\nkind: Namespace\nmetadata: {name: other}\n");
+    plane.run(&["apply", "-f", "more.yaml"]).await.ended(0);
+    let listed = names(&plane).await;
+    assert!(listed.contains("Policy/default/db-of-then") && !listed.contains("Policy/default/db\n"), "{listed}");
+}

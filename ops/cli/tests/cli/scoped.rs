@@ -146,3 +146,24 @@ async fn a_token_of_one_namespace_reads_no_name_of_another_at_the_end_of_a_rollo
     let said = reads_of(&plane, &token, &id, &operation).await;
     assert!(said.contains("some hosts did not take it"), "{said}");
 }
+
+#[tokio::test]
+async fn who_may_end_the_waiting_for_a_change_is_who_might_have_made_it() {
+    let (plane, token) = mk_plane().await;
+    let own = plane.run_as(&token, &["host", "decommission", "edge/edge-1", "-o", "json"]).await.json();
+    let own = own["operation"].as_str().expect("an operation").to_owned();
+    let viewer = ["api-token", "create", "edge-viewer", "--role", "viewer", "--namespace", "edge"];
+    let viewer = plane.run(&viewer).await.ended(0);
+    assert_eq!(plane.run_as(viewer.trim(), &["operation", "cancel", &own]).await.code, 5);
+    let made = ["api-token", "create", "db", "--role", "admin", "--namespace", "default"];
+    let of_default = plane.run(&made).await.ended(0);
+    assert_eq!(plane.run_as(of_default.trim(), &["operation", "cancel", &own]).await.code, 5);
+    let cancelled = plane.run_as(&token, &["operation", "cancel", &own, "-o", "json"]).await.json();
+    assert_eq!(cancelled["state"], "cancelled", "{cancelled}");
+    // A change in stages is made by tokens for all namespaces alone, also where it touches only some.
+    let begun = plane.run(&["apply", "-f", "again.yaml", "-o", "json", "--rollout", "--stage", "app=db"]).await.json();
+    let operation = begun["operation"].as_str().expect("an operation");
+    let refused = plane.run_as(of_default.trim(), &["operation", "cancel", operation]).await;
+    assert!(refused.code == 5 && refused.stderr.contains("for all namespaces"), "{refused:?}");
+    plane.run(&["operation", "cancel", operation]).await.ended(0);
+}

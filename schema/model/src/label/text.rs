@@ -75,6 +75,9 @@ fn requirement(part: &str) -> Result<Requirement, SelectorError> {
     }
     if let Some((left, rest)) = part.split_once('(') {
         let inside = rest.trim_end().strip_suffix(')').ok_or_else(|| SelectorError::List(cut()))?;
+        if inside.trim().is_empty() {
+            return Err(SelectorError::List(cut()));
+        }
         let values = inside.split(',').map(value).collect::<Result<Vec<_>, _>>()?;
         let mut words = left.split_whitespace();
         return match (words.next(), words.next(), words.next()) {
@@ -137,7 +140,19 @@ mod tests {
         for text in ["", " ", "a,,b", "a,"] {
             assert_eq!(text.parse::<Selector>(), Err(SelectorError::Empty), "{text}");
         }
-        for text in ["a b", "=x", "a=b c", "a in b", "a in (b", "a of (b)", "a in (b) c", "10%", "a=b=c"] {
+        for text in [
+            "a b",
+            "=x",
+            "a=b c",
+            "a in b",
+            "a in (b",
+            "a of (b)",
+            "a in ()",
+            "a notin ( )",
+            "a in (b) c",
+            "10%",
+            "a=b=c",
+        ] {
             assert!(text.parse::<Selector>().is_err(), "{text}");
         }
     }

@@ -75,7 +75,8 @@ pub(crate) async fn bump(
         Once::Before(epoch) => tracing::info!(%epoch, "a life that was begun is asked for again"),
         Once::Other => return Err(Refusal::other_request()),
     }
-    Ok(Json(view(door.store.authority_facts().await?)))
+    let facts = door.store.authority_facts().await.map_err(|error| Refusal::from(error).once_made())?;
+    Ok(Json(view(facts)))
 }
 
 /// Lets those hosts go back that wait for it.

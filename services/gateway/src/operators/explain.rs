@@ -6,9 +6,9 @@ use std::net::IpAddr;
 
 use axum::Json;
 use axum::extract::State;
-use holdfast_api::explain::{DecisionView, EndView, ExplainView, FlowView, PAIRS_MAX};
+use holdfast_api::explain::{DecisionView, EndView, ExplainView, FlowView, PAIRS_LISTED_MAX, PAIRS_MAX};
 use holdfast_api::problem::{Problem, ProblemType};
-use holdfast_evaluator::{Decision, End, Flow, Packet, evaluate};
+use holdfast_evaluator::{Decision, End, Flow, Packet, Verdict, evaluate};
 use holdfast_model::address::Family;
 use holdfast_model::ids::HostId;
 use holdfast_model::intent::{EndpointSpec, ObjectKey, Spec};
@@ -67,11 +67,12 @@ pub(crate) async fn flow(
     let snapshot = snapshot_at(&door, query.at.as_deref()).await?;
     let (from, to) = (party(&snapshot, &caller, "from", &query.from)?, party(&snapshot, &caller, "to", &query.to)?);
     let (source, destination, base) = (from.ends.clone(), to.ends.clone(), Arc::clone(&snapshot));
-    let flows = door.compute(move || judge(&base, &source, &destination, service)).await??;
-    let verdict = match (flows.iter().any(|flow| flow.allowed), flows.iter().any(|flow| !flow.allowed)) {
-        (true, false) => "allowed",
-        (true, true) => "mixed",
-        (false, true | false) => "denied",
+    let judged = door.compute(move || judge(&base, &source, &destination, service)).await??;
+    let Judged { pairs, pairs_allowed, flows } = judged;
+    let verdict = match pairs_allowed {
+        0 => "denied",
+        allowed if allowed == pairs => "allowed",
+        _ => "mixed",
     };
     Ok(Json(ExplainView {
         revision: snapshot.revision.raw(),
@@ -79,6 +80,8 @@ pub(crate) async fn flow(
         to: to.view,
         service: query.service,
         verdict: verdict.to_owned(),
+        pairs,
+        pairs_allowed,
         flows,
     }))
 }
@@ -109,31 +112,57 @@ async fn snapshot_at(door: &Shared, at: Option<&str>) -> Result<Arc<Snapshot>, R
     Ok(Arc::new(Snapshot::new(revision, intent)))
 }
 
-fn judge(snapshot: &Snapshot, from: &[End], to: &[End], service: Service) -> Result<Vec<FlowView>, Refusal> {
-    let mut flows = Vec::new();
-    for source in from {
-        for destination in to.iter().filter(|end| end.family() == source.family()) {
-            if flows.len() == PAIRS_MAX {
-                return Ok(flows);
-            }
-            let packet = service.packet(source.family());
-            let flow = Flow { from: source.clone(), to: destination.clone(), packet };
-            // Both ends come from this very snapshot.
-            let verdict = evaluate(&snapshot.intent, &flow).map_err(|error| Refusal::defect(&error))?;
-            flows.push(FlowView {
-                from: source.address.to_string(),
-                to: destination.address.to_string(),
-                allowed: verdict.allowed,
-                allowed_if_enforced: verdict.allowed_if_enforced(),
-                egress: decision_view(&verdict.egress, verdict.egress_mode),
-                ingress: decision_view(&verdict.ingress, verdict.ingress_mode),
-            });
-        }
-    }
-    if flows.is_empty() {
+/// What all pairs of addresses amount to.
+struct Judged {
+    pairs: u64,
+    pairs_allowed: u64,
+    /// Those that are listed, in their order; of more than fit those that are denied.
+    flows: Vec<FlowView>,
+}
+
+fn judge(snapshot: &Snapshot, from: &[End], to: &[End], service: Service) -> Result<Judged, Refusal> {
+    let toward = |source: &End| to.iter().filter(|end| end.family() == source.family()).count();
+    let pairs: usize = from.iter().map(toward).sum();
+    if pairs == 0 {
         return Err(Refusal::invalid("to", "family", "the two ends have no addresses of one family"));
     }
-    Ok(flows)
+    if pairs > PAIRS_MAX {
+        let text = format!(
+            "the two ends have {pairs} pairs of addresses, and at most {PAIRS_MAX} are judged at once: name an address"
+        );
+        return Err(Refusal::invalid("to", "pairs", text));
+    }
+    let (mut allowed, mut denied) = (Vec::new(), Vec::new());
+    let mut pairs_allowed = 0;
+    for (n, (source, destination)) in from.iter().flat_map(|source| to.iter().map(move |end| (source, end))).enumerate()
+    {
+        if destination.family() != source.family() {
+            continue;
+        }
+        let flow = Flow { from: source.clone(), to: destination.clone(), packet: service.packet(source.family()) };
+        // Both ends come from this very snapshot.
+        let verdict = evaluate(&snapshot.intent, &flow).map_err(|error| Refusal::defect(&error))?;
+        pairs_allowed += u64::from(verdict.allowed);
+        let listed = if verdict.allowed { &mut allowed } else { &mut denied };
+        if listed.len() < PAIRS_LISTED_MAX {
+            listed.push((n, flow_view(&flow, &verdict)));
+        }
+    }
+    // Whoever reads a list that is cut must find in it what denies.
+    let mut listed: Vec<(usize, FlowView)> = denied.into_iter().chain(allowed).take(PAIRS_LISTED_MAX).collect();
+    listed.sort_by_key(|(n, _)| *n);
+    Ok(Judged { pairs: pairs as u64, pairs_allowed, flows: listed.into_iter().map(|(_, flow)| flow).collect() })
+}
+
+fn flow_view(flow: &Flow, verdict: &Verdict) -> FlowView {
+    FlowView {
+        from: flow.from.address.to_string(),
+        to: flow.to.address.to_string(),
+        allowed: verdict.allowed,
+        allowed_if_enforced: verdict.allowed_if_enforced(),
+        egress: decision_view(&verdict.egress, verdict.egress_mode),
+        ingress: decision_view(&verdict.ingress, verdict.ingress_mode),
+    }
 }
 
 fn decision_view(decision: &Decision, mode: Option<Mode>) -> DecisionView {
@@ -161,16 +190,21 @@ fn party(snapshot: &Snapshot, caller: &Caller, path: &str, text: &str) -> Result
         return at_address(snapshot, caller, path, address.to_canonical());
     }
     let (host, endpoint) = match text.split_once(['/', ':']) {
-        Some(("Host" | "host", rest)) => (find(snapshot, caller, rest), None),
+        Some(("Host" | "host", rest)) => (find(snapshot, caller, rest), FoundEndpoint::Nobody),
         Some(("Endpoint" | "endpoint", rest)) => (Found::Nobody, find_endpoint(snapshot, caller, rest)),
         Some(_) | None => (find(snapshot, caller, text), find_endpoint(snapshot, caller, text)),
     };
+    let several =
+        |what: &str, names: &[String]| ambiguous(path, &format!("several {what}: say {}", names.join(" or ")));
     match (host, endpoint) {
-        (Found::One(host), None) => Ok(host_party(snapshot, host.id, &host.addresses)),
-        (Found::Nobody, Some((key, spec))) => Ok(endpoint_party(&key, &spec.addresses)),
-        (Found::One(_), Some(_)) => Err(ambiguous(path, "a host and an endpoint: say Host/… or Endpoint/…")),
-        (Found::Several(names), _) => Err(ambiguous(path, &format!("several hosts: say {}", names.join(" or ")))),
-        (Found::Nobody, None) => Err(unknown_party(snapshot, caller, text)),
+        (Found::One(host), FoundEndpoint::Nobody) => Ok(host_party(snapshot, host.id, &host.addresses)),
+        (Found::Nobody, FoundEndpoint::One(key, spec)) => Ok(endpoint_party(&key, &spec.addresses)),
+        (Found::Several(names), _) => Err(several("hosts", &names)),
+        (Found::Nobody, FoundEndpoint::Several(names)) => Err(several("endpoints", &names)),
+        (Found::One(_), FoundEndpoint::One(..) | FoundEndpoint::Several(_)) => {
+            Err(ambiguous(path, "a host and an endpoint: say Host/… or Endpoint/…"))
+        }
+        (Found::Nobody, FoundEndpoint::Nobody) => Err(unknown_party(snapshot, caller, text)),
     }
 }
 
@@ -212,14 +246,27 @@ fn endpoint_party(key: &ObjectKey, addresses: &[IpAddr]) -> Party {
     }
 }
 
+/// What a text may mean among the endpoints that a caller may see.
+enum FoundEndpoint<'a> {
+    One(ObjectKey, &'a EndpointSpec),
+    Several(Vec<String>),
+    Nobody,
+}
+
 /// An endpoint by `namespace/name`, a name in `default`, or a name that one namespace alone has.
-fn find_endpoint<'a>(snapshot: &'a Snapshot, caller: &'a Caller, text: &str) -> Option<(ObjectKey, &'a EndpointSpec)> {
+fn find_endpoint<'a>(snapshot: &'a Snapshot, caller: &'a Caller, text: &str) -> FoundEndpoint<'a> {
     let (namespace, name) = text.split_once('/').map_or((None, text), |(namespace, name)| (Some(namespace), name));
     let named: Vec<_> = endpoints(snapshot, caller).filter(|(key, _)| key.name.as_str() == name).collect();
     let wanted = namespace.unwrap_or("default");
     let there = named.iter().find(|(key, _)| key.namespace.as_str() == wanted);
-    let alone = named.first().filter(|_| namespace.is_none() && named.len() == 1);
-    there.or(alone).map(|(key, spec)| ((*key).clone(), *spec))
+    match (there, namespace, named.as_slice()) {
+        (Some((key, spec)), ..) | (None, None, [(key, spec)]) => FoundEndpoint::One((*key).clone(), spec),
+        (None, Some(_), _) | (None, None, []) => FoundEndpoint::Nobody,
+        (None, None, several) => {
+            let name = |(key, _): &(&ObjectKey, _)| format!("{}/{}", key.namespace, key.name);
+            FoundEndpoint::Several(several.iter().map(name).collect())
+        }
+    }
 }
 
 fn endpoint_of<'a>(snapshot: &'a Snapshot, key: &ObjectKey) -> Option<&'a EndpointSpec> {

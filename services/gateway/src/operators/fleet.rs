@@ -23,6 +23,7 @@ use time::OffsetDateTime;
 use tokio::time::Instant;
 
 use super::refuse::Refusal;
+use super::shared::SharedRead;
 
 /// How long a failure must last to count: the one recovery snapshot follows it at once, and what a report tells is often mended by the next look.
 pub(crate) const FAILURE_LASTS: time::Duration = time::Duration::seconds(10);
@@ -187,12 +188,12 @@ type Proven = Arc<Mutex<HashMap<(HostId, Option<Component>), Covered>>>;
 pub(crate) struct Fleet {
     store: Store,
     proven: Proven,
-    shared: tokio::sync::Mutex<Option<(Instant, Arc<JudgedFleet>)>>,
+    shared: SharedRead<Arc<JudgedFleet>>,
 }
 
 impl Fleet {
     pub(crate) fn new(store: Store) -> Self {
-        Self { store, proven: Proven::default(), shared: tokio::sync::Mutex::new(None) }
+        Self { store, proven: Proven::default(), shared: SharedRead::default() }
     }
 
     /// The fleet, or some hosts of it, as it is now.
@@ -208,16 +209,7 @@ impl Fleet {
     /// The fleet by a read that began at `since` or later: many who wait share one. Who was not answered yet passes when
     /// it asked, so that nothing that was stored before that is missing.
     pub(crate) async fn read_since(&self, since: Instant) -> Result<Arc<JudgedFleet>, Refusal> {
-        let mut shared = self.shared.lock().await;
-        if let Some((begun, fleet)) = &*shared
-            && *begun >= since
-        {
-            return Ok(Arc::clone(fleet));
-        }
-        let begun = Instant::now();
-        let fleet = Arc::new(self.read(None).await?);
-        *shared = Some((begun, Arc::clone(&fleet)));
-        Ok(fleet)
+        self.shared.read_since(since, || async { self.read(None).await.map(Arc::new) }).await
     }
 }
 

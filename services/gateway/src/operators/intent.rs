@@ -18,6 +18,7 @@ use holdfast_model::policy::{Action, protocol};
 use holdfast_render::{Edit, Index};
 use holdfast_store::intent::Changes;
 use holdfast_store::{Error, Store};
+use time::OffsetDateTime;
 
 /// What an agent keeps open by itself if nobody says otherwise.
 const FAILSAFE_PORT: u16 = 22;
@@ -28,6 +29,8 @@ const EDITS_MAX: usize = 1_000;
 #[derive(Debug)]
 pub(crate) struct Snapshot {
     pub(crate) revision: Revision,
+    /// When the revision was made, which tells it from one of the same number in another history of the database.
+    made_at: Option<OffsetDateTime>,
     pub(crate) intent: Intent,
     index: OnceLock<Arc<Index>>,
     /// An index of an earlier revision, and what leads from it to this one.
@@ -35,8 +38,13 @@ pub(crate) struct Snapshot {
 }
 
 impl Snapshot {
+    /// What leads on to no other.
     pub(crate) const fn new(revision: Revision, intent: Intent) -> Self {
-        Self { revision, intent, index: OnceLock::new(), earlier: None }
+        Self::made(revision, None, intent)
+    }
+
+    const fn made(revision: Revision, made_at: Option<OffsetDateTime>, intent: Intent) -> Self {
+        Self { revision, made_at, intent, index: OnceLock::new(), earlier: None }
     }
 
     /// The same in the form that rendering asks. Takes long the first time on a large fleet.
@@ -237,28 +245,28 @@ impl IntentView {
         let held = self.held.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
         let Some(held) = held else { return self.load().await };
         let changes = self.store.changes_since(held.revision).await?;
+        if changes.after_at != held.made_at || changes.until < held.revision {
+            // Another history of the database, whose revisions may have the same numbers: nothing of what is held counts.
+            return self.load().await;
+        }
         if changes.until == held.revision {
             return Ok(held);
         }
-        if changes.until < held.revision {
-            // Another life of the database: nothing of what is held counts.
-            return self.load().await;
-        }
-        Ok(self.keep(advanced(&held, changes)))
+        Ok(self.keep(&held, advanced(&held, changes)))
     }
 
     async fn load(&self) -> Result<Arc<Snapshot>, Error> {
-        let (revision, intent) = self.store.load_intent(None).await?;
-        let loaded = Arc::new(Snapshot::new(revision, intent));
+        let (revision, made_at, intent) = self.store.load_last_intent().await?;
+        let loaded = Arc::new(Snapshot::made(revision, made_at, intent));
         *self.held.write().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(Arc::clone(&loaded));
         Ok(loaded)
     }
 
-    /// Keeps a copy unless a later one is kept already.
-    fn keep(&self, next: Snapshot) -> Arc<Snapshot> {
+    /// Keeps a copy that leads on from one that was kept, unless a later one is kept by now, or one of another history.
+    fn keep(&self, from: &Arc<Snapshot>, next: Snapshot) -> Arc<Snapshot> {
         let next = Arc::new(next);
         let mut held = self.held.write().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if held.as_ref().is_none_or(|held| held.revision < next.revision) {
+        if held.as_ref().is_some_and(|held| Arc::ptr_eq(held, from)) {
             *held = Some(Arc::clone(&next));
         }
         next
@@ -293,7 +301,7 @@ fn advanced(held: &Snapshot, changes: Changes) -> Snapshot {
             }
         }
     }
-    let mut next = Snapshot::new(changes.until, intent);
+    let mut next = Snapshot::made(changes.until, changes.until_at, intent);
     next.earlier = held.index_so_far().map(|(index, before)| (index, [before, edits].concat()));
     next.earlier.take_if(|(_, edits)| edits.len() > EDITS_MAX);
     next

@@ -39,6 +39,7 @@ mod rollouts;
 mod router;
 mod scrape;
 mod settle;
+mod shared;
 mod start;
 mod status;
 mod targets;

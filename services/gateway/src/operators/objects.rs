@@ -8,6 +8,7 @@ use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::HeaderName;
 use axum::response::AppendHeaders;
+use holdfast_api::brake::Acknowledgement;
 use holdfast_api::object::{ApplyRequest, ApplyResponse, Change, DeleteRequest, ObjectView, Page};
 use holdfast_api::problem::Problem;
 use holdfast_documents::near::did_you_mean;
@@ -70,7 +71,17 @@ pub(crate) async fn apply(
             return answer(&door, None, (before, None), named, expected).await;
         }
         let (_, plan) = plan_now(&door, Arc::clone(&wanted)).await?;
-        check_digest(&plan, demanded.as_deref())?;
+        if let Err(refusal) = check_digest(&plan, demanded.as_deref()) {
+            // Another that came at once may have done it while this one planned.
+            let before = match key {
+                Some(key) => door.store.recall_intent(key).await?,
+                None => None,
+            };
+            return match before {
+                Some(before) => answer(&door, None, (before, None), named, expected).await,
+                None => Err(refusal),
+            };
+        }
         // What was planned is done on what it was planned on, or not at all.
         expected = expected.or(Some(plan.base_revision.raw()));
     }
@@ -246,11 +257,22 @@ fn cut(text: &str) -> String {
     text.chars().take(64).collect()
 }
 
+#[derive(Clone, Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct DeleteQuery {
+    /// That it is meant to take as much away as it does: the digest that the refusal named.
+    acknowledge: Option<String>,
+    /// Why it is meant, for the audit log; beside an acknowledgement alone.
+    because: Option<String>,
+}
+
 /// Takes one object out of force.
 #[utoipa::path(delete, path = "/v1/objects/{kind}/{namespace}/{name}", operation_id = "delete_object", tag = "objects", params(
     ("kind" = String, Path, description = "As `Policy`"),
     ("namespace" = String, Path, description = "Of a Namespace its own name"),
     ("name" = String, Path, description = "Its name"),
+    DeleteQuery,
     ("Idempotency-Key" = Option<String>, Header, description = "The name of this request, the caller's own: the same again is answered, not done"),
     ("If-Match" = Option<String>, Header, description = "The `etag` of the object that was read: refused if it is another now"),
 ), responses(
@@ -264,10 +286,14 @@ pub(crate) async fn delete(
     caller: Caller,
     IfMatch(shown): IfMatch,
     Path((kind, namespace, name)): Path<(String, String, String)>,
+    Params(query): Params<DeleteQuery>,
     Key(named): Key,
 ) -> Result<Answered, Refusal> {
     let key = key_of(&kind, &namespace, &name)?;
-    let (request, only_if) = (DeleteRequest::default(), shown.map(|shown| (key.clone(), shown)));
+    let because = query.because.unwrap_or_default();
+    let acknowledge = query.acknowledge.map(|digest| Acknowledgement { digest, because });
+    let (request, only_if) =
+        (DeleteRequest { acknowledge, ..DeleteRequest::default() }, shown.map(|shown| (key.clone(), shown)));
     take_out(&door, &caller, BTreeSet::from([key]), request, only_if, named).await
 }
 

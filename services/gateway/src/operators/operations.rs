@@ -239,6 +239,29 @@ fn host_view(host: &HostLook<'_>) -> OperationHostView {
     }
 }
 
+/// Who may end the waiting for a change is who might have made it.
+async fn may_cancel(door: &Shared, caller: &Caller, operation: &Operation) -> Result<(), Refusal> {
+    let act = match operation.verb {
+        OperationVerb::Decommission => Act::Operate,
+        OperationVerb::Apply
+        | OperationVerb::Delete
+        | OperationVerb::Mode
+        | OperationVerb::Restore
+        | OperationVerb::Abort => Act::Edit,
+    };
+    caller.may(act)?;
+    let reach = door.store.operation_reach(operation.id, operation.revision).await?;
+    if reach.in_stages {
+        caller.may_everywhere(act)?;
+    }
+    if reach.namespaces.iter().all(|namespace| caller.sees(namespace)) {
+        return Ok(());
+    }
+    // Which those are is not told to who does not see them.
+    let text = format!("operation {} is of namespaces that the token does not reach", operation.id);
+    Err(Refusal::new(ProblemType::NotAllowed, text))
+}
+
 /// Ends the waiting for an operation. No host is changed by it, and what it put in force stays in force.
 #[utoipa::path(post, path = "/v1/operations/{id}/cancel", operation_id = "cancel_operation", tag = "operations", params(
     ("id" = String, Path, description = "`op_…`"),
@@ -255,21 +278,9 @@ pub(crate) async fn cancel(
     Path(id): Path<String>,
     Key(key): Key,
 ) -> Result<Json<OperationView>, Refusal> {
-    caller.may(Act::Edit)?;
     let id = id_of(&id)?;
     let operation = found(&door, id).await?;
-    // Who may end the waiting for a change is who might have made it.
-    if operation.verb == OperationVerb::Decommission {
-        caller.may_everywhere(Act::Operate)?;
-    }
-    let namespaces = door.store.operation_namespaces(operation.revision).await?;
-    if !namespaces.iter().all(|namespace| caller.sees(namespace)) {
-        // Which those are is not told to who does not see them.
-        return Err(Refusal::new(
-            ProblemType::NotAllowed,
-            format!("operation {id} is of namespaces that the token does not reach"),
-        ));
-    }
+    may_cancel(&door, &caller, &operation).await?;
     let key = key.map(|key| key.of(&caller));
     match door.store.cancel_operation(caller.actor(), id, key).await? {
         Once::Now(Cancelled::Ended) => {
@@ -285,6 +296,6 @@ pub(crate) async fn cancel(
         Once::Now(Cancelled::Unknown) => return Err(Refusal::not_found(format!("operation {id}"))),
         Once::Other => return Err(Refusal::other_request()),
     }
-    let operation = found(&door, id).await?;
-    Ok(Json(counted(&door, &caller, &operation).await?))
+    let operation = found(&door, id).await.map_err(Refusal::once_made)?;
+    Ok(Json(counted(&door, &caller, &operation).await.map_err(Refusal::once_made)?))
 }

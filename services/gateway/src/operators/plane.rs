@@ -21,7 +21,6 @@ use holdfast_store::plane::{EventPlace, PlaneFacts};
 use hyper::{Method, StatusCode};
 use serde::Deserialize;
 use time::OffsetDateTime;
-use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::audit::AuditDoor;
@@ -29,6 +28,7 @@ use super::auth::{Act, Caller};
 use super::door::{Door, Shared};
 use super::hosts::rfc3339;
 use super::refuse::Refusal;
+use super::shared::SharedRead;
 use super::tokens::api;
 
 /// How long what was seen is good for everybody who asks.
@@ -65,7 +65,7 @@ fn hide(check: &mut PlaneCheck) {
 
 /// The last look.
 #[derive(Debug, Default)]
-pub(crate) struct PlaneLook(Mutex<Option<(Instant, Look)>>);
+pub(crate) struct PlaneLook(SharedRead<Look>);
 
 /// What was seen.
 #[derive(Clone, Debug)]
@@ -103,15 +103,9 @@ struct AuditHealth {
 impl PlaneLook {
     /// The last look if it is young enough, else a new one. Who asks meanwhile waits for it.
     async fn look(&self, door: &Door) -> Result<Look, Refusal> {
-        let mut last = self.0.lock().await;
-        if let Some((at, look)) = &*last
-            && at.elapsed() < LOOK_GOOD_FOR
-        {
-            return Ok(look.clone());
-        }
-        let look = look(door).await?;
-        *last = Some((Instant::now(), look.clone()));
-        Ok(look)
+        let now = Instant::now();
+        let since = now.checked_sub(LOOK_GOOD_FOR).unwrap_or(now);
+        self.0.read_since(since, || look(door)).await
     }
 }
 

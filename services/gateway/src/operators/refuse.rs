@@ -137,10 +137,25 @@ impl Refusal {
         Self::new(ProblemType::SecretNotKept, text)
     }
 
+    /// The same where the change is made, and only what came of it could not be read: that nothing was changed would be wrong.
+    pub(crate) fn once_made(self) -> Self {
+        if self.0.known_type() != Some(ProblemType::DatabaseUnavailable) {
+            return self;
+        }
+        let text = "it is done, and the database did not answer when that was read again: \
+                    read it, or ask again under the same Idempotency-Key, which answers and does nothing twice";
+        Self::new(ProblemType::OutcomeUnknown, text)
+    }
+
     /// A defect: the client is told that there is one, the log what it is.
     pub(crate) fn defect(error: &(dyn std::error::Error + 'static)) -> Self {
         tracing::error!(error = %Chain(error), "a request met a defect");
         Self::new(ProblemType::Internal, "the log of the gateway has the cause under this request's id")
+    }
+
+    /// Whether it is a defect of the service or its data: to ask again changes nothing.
+    pub(crate) fn is_defect(&self) -> bool {
+        self.0.known_type() == Some(ProblemType::Internal)
     }
 
     #[cfg(test)]
@@ -176,6 +191,7 @@ pub(crate) fn findings(faults: &Faults) -> Vec<Finding> {
 
 impl From<holdfast_store::Error> for Refusal {
     fn from(error: holdfast_store::Error) -> Self {
+        use holdfast_events::EventError;
         use holdfast_store::Error;
         match &error {
             Error::Unavailable { .. }
@@ -190,6 +206,12 @@ impl From<holdfast_store::Error> for Refusal {
                 tracing::warn!(error = %Chain(&error), "a commit has no known end");
                 let text = "the connection to the database was lost while committing: read the status, then ask again";
                 Self::new(ProblemType::OutcomeUnknown, text)
+            }
+            Error::Event(EventError::TooLarge { bytes, bytes_max, .. }) => {
+                let text = format!(
+                    "what is asked for takes {bytes} bytes in the audit log, and {bytes_max} at most are kept of one thing; nothing was changed"
+                );
+                Self::invalid("", "event-bytes", text)
             }
             Error::Fenced { .. }
             | Error::VersionGap(_)
@@ -302,6 +324,15 @@ const fn detail_of(status: StatusCode) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_database_that_is_away_after_a_change_was_made_does_not_make_it_one_that_was_not() {
+        let away = Refusal::new(ProblemType::DatabaseUnavailable, "the database does not answer");
+        let made = away.once_made();
+        assert_eq!(made.problem().known_type(), Some(ProblemType::OutcomeUnknown));
+        let other = Refusal::not_found("host x").once_made();
+        assert_eq!(other.problem().known_type(), Some(ProblemType::NotFound));
+    }
 
     fn mk_headers(id: &str) -> HeaderMap {
         HeaderMap::from_iter([(REQUEST_ID, HeaderValue::from_str(id).expect("a value"))])

@@ -247,7 +247,7 @@ async fn moved(door: &Shared, caller: &Caller, id: RolloutId, was: Once<Moved>) 
         Once::Now(Moved::Unknown) => return Err(Refusal::not_found(format!("rollout {id}"))),
         Once::Other => return Err(Refusal::other_request()),
     }
-    Ok(Json(view(caller, &found(door, id).await?)))
+    Ok(Json(view(caller, &found(door, id).await.map_err(Refusal::once_made)?)))
 }
 
 fn not_from(id: RolloutId, state: RolloutState) -> Refusal {
@@ -329,5 +329,6 @@ pub(crate) async fn abort(
         Once::Other => return Err(Refusal::other_request()),
     };
     let abort_operation = operation.map(|operation| operation.to_string());
-    Ok(Json(RolloutView { abort_operation, left, ..view(&caller, &found(&door, id).await?) }))
+    let rollout = found(&door, id).await.map_err(Refusal::once_made)?;
+    Ok(Json(RolloutView { abort_operation, left, ..view(&caller, &rollout) }))
 }

@@ -147,7 +147,12 @@ async fn look(door: &Shared) -> Result<Duration, Refusal> {
         let overwritten = door.store.overwritten_at(revisions).await?;
         for operation in &open {
             let by = overwritten.get(&operation.revision).copied();
-            match look_at(door, operation, by, fleet).await? {
+            let looked = match look_at(door, operation, by, fleet).await {
+                // What cannot be read of one keeps no other open; it was logged where it arose.
+                Err(refusal) if refusal.is_defect() => Looked::Open,
+                looked => looked?,
+            };
+            match looked {
                 Looked::Ended => ended = true,
                 Looked::Soon => {
                     still_open += 1;

@@ -16,7 +16,7 @@ use uuid::Uuid;
 use super::before::ChangeKind;
 use crate::error::Error;
 use crate::pool::{Mode, Store};
-use crate::value::{big, digest, number, small, text, version};
+use crate::value::{big, bound, digest, number, small, text, version};
 
 /// One revision.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -133,7 +133,7 @@ impl Store {
                      FROM revisions r LEFT JOIN operations o USING (operation_id) \
                      WHERE $1::bigint IS NULL OR r.revision < $1 ORDER BY r.revision DESC LIMIT $2",
                 )
-                .bind(before.map(|before| big(before.raw())).transpose()?)
+                .bind(before.map(|before| bound(before.raw())))
                 .bind(i64::from(limit))
                 .fetch_all(tx)
                 .await?;
@@ -209,7 +209,7 @@ impl Store {
                 .bind(key.kind.word())
                 .bind(key.namespace.as_str())
                 .bind(key.name.as_str())
-                .bind(before.map(|before| big(before.raw())).transpose()?)
+                .bind(before.map(|before| bound(before.raw())))
                 .bind(i64::from(limit))
                 .fetch_all(tx)
                 .await?;
@@ -247,7 +247,7 @@ impl Store {
                 )
                 .bind(host.uuid())
                 .bind(small(component))
-                .bind(before.map(|before| big(before.raw())).transpose()?)
+                .bind(before.map(|before| bound(before.raw())))
                 .bind(i64::from(limit))
                 .fetch_all(tx)
                 .await?;

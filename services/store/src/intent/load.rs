@@ -10,6 +10,7 @@ use holdfast_model::intent::{EnrolledHost, Intent, Kind, ObjectKey, Spec};
 use holdfast_model::numbers::{AuthorityEpoch, Revision};
 use ipnet::IpNet;
 use sqlx::postgres::PgConnection;
+use time::OffsetDateTime;
 use uuid::Uuid;
 
 use super::apply::kind_of;
@@ -24,8 +25,13 @@ use crate::value::{big, digest, from_json, number, text};
 pub struct Changes {
     /// The revision before all of this.
     pub after: Revision,
+    /// When the revision before all of this was made; absent if there is none, or not in this database. In another history of the database, as after a
+    /// restore, it is another time: then none of this leads on from what was read there.
+    pub after_at: Option<OffsetDateTime>,
     /// The revision with all of this.
     pub until: Revision,
+    /// When that was made; absent before the first.
+    pub until_at: Option<OffsetDateTime>,
     /// In which life of the authority it was read.
     pub authority_epoch: AuthorityEpoch,
     /// The rollout that is open, as it was then: one that ends with a revision is never seen open beside it.
@@ -86,6 +92,25 @@ impl Store {
                     None => latest_revision(tx).await?,
                 };
                 Ok((revision, load_at(tx, revision).await?))
+            })
+        })
+        .await
+    }
+
+    /// Everything in force at the last revision, and when that was made: nothing before the first.
+    ///
+    /// # Errors
+    /// As [`Store::load_intent`].
+    pub async fn load_last_intent(&self) -> Result<(Revision, Option<OffsetDateTime>, Intent), Error> {
+        self.transact("load the last intent", Mode::LongSnapshot, move |tx| {
+            Box::pin(async move {
+                let last: Option<(i64, OffsetDateTime)> =
+                    sqlx::query_as("SELECT revision, at FROM revisions ORDER BY revision DESC LIMIT 1")
+                        .fetch_optional(&mut *tx)
+                        .await?;
+                let revision = last.map(|(raw, _)| number("revisions.revision", raw)).transpose()?;
+                let revision = Revision::from_raw(revision.unwrap_or_default());
+                Ok((revision, last.map(|(_, at)| at), load_at(tx, revision).await?))
             })
         })
         .await
@@ -211,6 +236,8 @@ async fn load_at(tx: &mut PgConnection, revision: Revision) -> Result<Intent, Er
 #[derive(sqlx::FromRow)]
 struct ChangeRow {
     until: Option<i64>,
+    until_at: Option<OffsetDateTime>,
+    after_at: Option<OffsetDateTime>,
     epoch: Option<i64>,
     rollout_id: Option<Uuid>,
     stage: Option<i32>,
@@ -265,19 +292,20 @@ impl<T: PartialEq, R> BeforeAndNow<T, R> {
 /// are in force no longer are compared and not read.
 async fn load_changes(tx: &mut PgConnection, after: Revision) -> Result<Changes, Error> {
     let rows: Vec<ChangeRow> = sqlx::query_as(
-        "SELECT (SELECT coalesce(max(revision), 0) FROM revisions) AS until, \
+        "SELECT coalesce(last.revision, 0) AS until, last.at AS until_at, (SELECT at FROM revisions WHERE revision = $1) AS after_at, \
                 (SELECT authority_epoch FROM authority) AS epoch, r.rollout_id, r.stage, r.held_revision, false AS is_now, \
                 NULL::text AS kind, NULL::text AS namespace, NULL::text AS name, NULL::jsonb AS spec, \
                 NULL::bytea AS spec_digest, NULL::bytea AS bytes, NULL::uuid AS host_id, NULL::jsonb AS labels, \
                 NULL::jsonb AS ports, NULL::inet[] AS addresses \
-         FROM (VALUES (1)) AS one LEFT JOIN rollouts r ON r.state IN ('progressing', 'paused', 'halted') \
+         FROM (VALUES (1)) AS one LEFT JOIN (SELECT revision, at FROM revisions ORDER BY revision DESC LIMIT 1) AS last ON true \
+         LEFT JOIN rollouts r ON r.state IN ('progressing', 'paused', 'halted') \
          UNION ALL \
-         SELECT NULL, NULL, NULL, NULL, NULL, o.from_revision > $1, o.kind, o.namespace, o.name, o.spec, o.spec_digest, a.bytes, \
+         SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, o.from_revision > $1, o.kind, o.namespace, o.name, o.spec, o.spec_digest, a.bytes, \
                 NULL, NULL, NULL, NULL \
          FROM objects o LEFT JOIN artifacts a ON a.digest = o.spec_digest AND o.to_revision IS NULL \
          WHERE (o.from_revision <= $1 AND o.to_revision > $1) OR (o.from_revision > $1 AND o.to_revision IS NULL) \
          UNION ALL \
-         SELECT NULL, NULL, NULL, NULL, NULL, f.from_revision > $1, NULL, h.namespace, h.name, NULL, NULL, NULL, \
+         SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, f.from_revision > $1, NULL, h.namespace, h.name, NULL, NULL, NULL, \
                 h.host_id, f.labels, f.ports, f.addresses \
          FROM host_facts f JOIN hosts h USING (host_id) \
          WHERE (f.from_revision <= $1 AND f.to_revision > $1) OR (f.from_revision > $1 AND f.to_revision IS NULL)",
@@ -289,14 +317,14 @@ async fn load_changes(tx: &mut PgConnection, after: Revision) -> Result<Changes,
 }
 
 fn changes_of(after: Revision, rows: Vec<ChangeRow>) -> Result<Changes, Error> {
-    let (mut until, mut epoch, mut rollout) = (None, None, None);
+    let (mut until, mut until_at, mut after_at, mut epoch, mut rollout) = (None, None, None, None, None);
     let mut objects: BTreeMap<ObjectKey, BeforeAndNow<Stored, Option<Vec<u8>>>> = BTreeMap::new();
     let mut hosts: BTreeMap<HostId, BeforeAndNow<EnrolledHost, ()>> = BTreeMap::new();
     for row in rows {
         let (namespace, name) = (row.namespace.unwrap_or_default(), row.name.unwrap_or_default());
         if let Some(raw) = row.until {
             until = Some(Revision::from_raw(number("revisions.revision", raw)?));
-            epoch = row.epoch;
+            (until_at, after_at, epoch) = (row.until_at, row.after_at, row.epoch);
             rollout = open_rollout(row.rollout_id, row.stage, row.held_revision)?;
         } else if let Some(host) = row.host_id {
             let facts = HostRow {
@@ -324,6 +352,8 @@ fn changes_of(after: Revision, rows: Vec<ChangeRow>) -> Result<Changes, Error> {
     let hosts = hosts.into_iter().filter(|(_, change)| change.differs());
     Ok(Changes {
         after,
+        after_at,
+        until_at,
         until: until.ok_or_else(|| Error::value("revisions.revision", "none"))?,
         authority_epoch: AuthorityEpoch::from_raw(number("authority_epoch", epoch.ok_or(Error::NoAuthority)?)?),
         rollout,
