@@ -36,6 +36,11 @@ const COMMANDS_MAX: usize = 64;
 /// For how many slow ticks the thread may say nothing: each tick asks it, one may come while a large table is repaired, and the next one is late by that.
 const SILENT_TICKS: u32 = 3;
 
+/// How long what was seen counts, by the slow tick.
+const fn good_for(verify_interval: Duration) -> Duration {
+    verify_interval.saturating_mul(SILENT_TICKS)
+}
+
 /// How long a session that begins waits for what is held: longer than most updates take. Then what was told last has to do.
 const HELD_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -131,6 +136,7 @@ pub struct Worker {
     unproven: watch::Receiver<Option<Unproven>>,
     taken_back: watch::Receiver<u64>,
     standing: watch::Receiver<Standing>,
+    verify_interval: Duration,
 }
 
 impl Worker {
@@ -146,7 +152,7 @@ impl Worker {
         let (taken, taken_back) = watch::channel(0);
         let (stands, standing) = watch::channel(Standing::unknown());
         let told = Told { drift: told, unproven: owed, taken_back: taken, standing: stands };
-        let writer = last_writer.clone();
+        let (writer, verify_interval) = (last_writer.clone(), start.verify_interval);
         let run = move || match Thread::open(start, drift, told, writer) {
             Ok(thread) => {
                 drop(ready.send(Ok(())));
@@ -156,7 +162,15 @@ impl Worker {
         };
         std::thread::Builder::new().name("netfilter".to_owned()).spawn(run).map_err(StartError::Thread)?;
         match started.recv() {
-            Ok(result) => result.map(|()| Self { commands, last_writer, drift: heard, unproven, taken_back, standing }),
+            Ok(result) => result.map(|()| Self {
+                commands,
+                last_writer,
+                drift: heard,
+                unproven,
+                taken_back,
+                standing,
+                verify_interval,
+            }),
             Err(gone) => Err(StartError::Thread(std::io::Error::other(gone))),
         }
     }
@@ -208,6 +222,16 @@ impl Worker {
             Ok(held) => held,
             Err(_elapsed) => Ok(self.standing.borrow().held),
         }
+    }
+
+    /// How often the whole table is read though nobody said that it changed: the slow tick.
+    pub(crate) const fn verify_interval(&self) -> Duration {
+        self.verify_interval
+    }
+
+    /// How long what was seen counts without being seen anew.
+    pub(crate) const fn good_for(&self) -> Duration {
+        good_for(self.verify_interval)
     }
 
     /// Whether the thread has not told how the policy stands for longer than it may take.

@@ -122,7 +122,7 @@ impl Shell {
         let (status, told) = watch::channel(SessionStatus::new(enrolment.host, enrolment.authority));
         let shell = Self {
             gateways: Gateways::load(&state_folder, &enrolment.gateways),
-            components: Components::load(&state_folder, enrolment.authority),
+            components: Components::load(&state_folder, enrolment.authority, worker.good_for()),
             room: Room::new(&state_folder),
             own_end: None,
             inventory: inventory::watch(),
@@ -205,6 +205,7 @@ impl Shell {
     /// [`WorkerGone`] when the process is about to end.
     pub async fn run(mut self) -> Result<(), WorkerGone> {
         let renewal = renewal::run(Arc::clone(&self.enrolment), self.gateways.names().to_vec(), Arc::clone(&self.tls));
+        let looks = self.components.clone().watch(self.worker.verify_interval());
         let mut leaving = self.leaving.clone();
         let sessions = async move {
             let mut dialer = Dialer::new(self.gateways.names().to_vec(), random(), self.now());
@@ -224,6 +225,7 @@ impl Shell {
         tokio::select! {
             ended = sessions => ended?,
             never = renewal => match never {},
+            never = looks => match never {},
         }
         // Enrolling is a person's act; until then the host goes on enforcing, without sessions and without renewals.
         left(&mut leaving).await;

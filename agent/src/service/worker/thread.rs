@@ -11,7 +11,7 @@ use holdfast_wire::encode_changes;
 use tokio::sync::mpsc;
 
 use super::standing::Memory;
-use super::{Command, Report, SILENT_TICKS, Start, StartError, Told};
+use super::{Command, Report, Start, StartError, Told, good_for};
 use crate::engine::{Cause, Content, Engine, Entry, Loaded, Outcome, Update};
 use crate::ledger::Ledger;
 use crate::nft::Netfilter;
@@ -76,7 +76,7 @@ impl Thread {
             memory: Memory::new(),
             drift,
             told,
-            good_for: start.verify_interval.saturating_mul(SILENT_TICKS),
+            good_for: good_for(start.verify_interval),
             last_writer,
             unheard: None,
             last_drift: None,

@@ -142,3 +142,28 @@ fn a_table_that_cannot_be_read_is_told_as_unread_and_as_verified_once_it_was_rea
     assert_eq!(of(&back.report, ConditionType::NoDrift), yes(1));
     assert_eq!(host.status()["policy"]["drifts"], 0);
 }
+
+#[test]
+fn what_is_kept_of_settings_is_read_back_on_the_slow_tick_and_told_where_it_cannot_be() {
+    let (mut host, mut gateway, _far) = world();
+    host.set_variable("HOLDFAST_AGENT_VERIFY_INTERVAL_MS", Some("300"));
+    host.run_session();
+    let (mut session, _) = gateway.open();
+    session.empty_components();
+    let verified = |report: &HostReport| {
+        let settings = report.of(Component::Settings).expect("every component");
+        let one = settings.conditions.iter().find(|one| one.condition.kind == ConditionType::Verified);
+        let one = one.expect("every condition");
+        assert_eq!(one.basis, Basis::Observed);
+        (one.condition.status, one.condition.reason)
+    };
+    session.status_until("it is read back", |report| verified(report) == (Holds::True, Reason::Done));
+    let file = host.path("state").join("components.json");
+    std::fs::remove_file(&file).unwrap();
+    std::fs::create_dir(&file).unwrap();
+    let unread = (Holds::Unknown, Reason::ReadBackFailed);
+    session.status_until("it cannot be read", |report| verified(report) == unread);
+    std::fs::remove_dir(&file).unwrap();
+    session.status_until("it is written again", |report| verified(report) == (Holds::True, Reason::Done));
+    assert!(std::fs::read_to_string(&file).unwrap().contains("settings"));
+}
