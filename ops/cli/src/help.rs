@@ -47,7 +47,8 @@ Settings of every command (a flag goes before its variable):
                        NO_COLOR             no colours
 
 Exit codes: 0 done, 1 failed, 2 differences (plan --detailed-exitcode), 3 not found, 4 conflict, 5 not allowed, \
-6 not applied by the deadline, 7 applied everywhere but not converged, 64 wrong usage, 130 Ctrl-C in a wait.";
+6 not applied by the deadline, 7 applied everywhere but not converged, 8 under way (doctor), 9 not allowed (explain flow \
+--exit-code), 64 wrong usage, 130 Ctrl-C in a wait.";
 
 pub(crate) const WAIT_ENDS: &str = "\
 Exit codes: 0 done, 1 failed or a host did not take it, 3 not found, 4 conflict or superseded, 5 not allowed, and with \
@@ -206,7 +207,8 @@ Examples:
 ";
 
 pub(crate) const HOST_DECOMMISSION_ENDS: &str = "\
-Exit codes: 0 it is out, 1 failed, 3 not found or out already, 5 not allowed (operator or admin), 64 wrong usage.";
+Exit codes: 0 it is out, 1 failed, 3 not found or out already, 4 its peers would lose much and nobody said that it is \
+meant, 5 not allowed (operator or admin), 64 wrong usage.";
 
 pub(crate) const ENROL: &str = "\
 Examples:
@@ -309,8 +311,8 @@ Examples:
 ";
 
 pub(crate) const ROLLOUT_ENDS: &str = "\
-Exit codes: 0 finished, 1 halted or aborted, 3 not found, 5 not allowed, 6 neither by the deadline, 64 wrong usage, 130 \
-Ctrl-C.";
+Exit codes: 0 finished, 1 halted or aborted, 3 not found, 4 finished with something else in its place, or in a state from \
+which it does not go there, 5 not allowed, 6 neither by the deadline, 64 wrong usage, 130 Ctrl-C.";
 
 pub(crate) const REBUILD: &str = "\
 Every table is folded anew from the events and compared column by column: a difference is a defect, or somebody wrote \

@@ -75,6 +75,13 @@ pub(super) async fn start(
     let address = config.operators_listen;
     let listener = TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })?;
     let brake = BrakeLimits { hosts_max: config.operators_brake_hosts, share_percent: config.operators_brake_share };
+    if brake.share_percent >= 100 {
+        let share = brake.share_percent;
+        tracing::warn!(
+            share,
+            "operators-brake-share lets hosts lose any share of their rules: only changes that empty them are asked about"
+        );
+    }
     let door =
         DoorConfig { gateway, tls, audit, bus: bus.link(), directives, brake, metrics: Some(process.metrics.clone()) };
     operators::start(door, store, listener, rings, wakes, &process.tasks);
