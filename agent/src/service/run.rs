@@ -200,7 +200,7 @@ async fn serve(
     let (down, mut is_down) = watch::channel(false);
     let down = Arc::new(down);
     let (mut questions, mut rereading) = (JoinSet::new(), JoinSet::new());
-    let mut is_silence_told = false;
+    let mut silent_ticks = 0;
     loop {
         tokio::select! {
             // 1. Ending goes before everything else.
@@ -235,7 +235,7 @@ async fn serve(
             // 5. The slow look at the kernel.
             _ = tick.tick() => {
                 service.worker.verify();
-                is_silence_told = tell_silence(service.worker.is_silent(), is_silence_told);
+                silent_ticks = tell_silence(service.worker.is_silent(), silent_ticks);
             }
         }
     }
@@ -252,16 +252,19 @@ async fn serve(
     Ok(())
 }
 
-/// Says once that the thread of kernel and disk hangs, and that it goes on; whether it was said that it does.
-fn tell_silence(is_silent: bool, is_told: bool) -> bool {
-    match (is_silent, is_told) {
-        (true, false) => tracing::error!(
+/// Says once that the thread of kernel and disk hangs, and that it goes on; how many ticks in a row it was silent. At the first of them this process
+/// itself may have been held still.
+fn tell_silence(is_silent: bool, ticks: u32) -> u32 {
+    const TOLD_AT: u32 = 2;
+    let now = if is_silent { ticks.saturating_add(1) } else { 0 };
+    match (now == TOLD_AT, ticks >= TOLD_AT && now == 0) {
+        (true, _) => tracing::error!(
             "the thread that reads the kernel does not answer: nothing is known of the table, what it holds is enforced; end the agent and start it again"
         ),
         (false, true) => tracing::warn!("the thread that reads the kernel answers again"),
-        (true, true) | (false, false) => {}
+        (false, false) => {}
     }
-    is_silent
+    now
 }
 
 async fn answer(service: Arc<Service>, down: Arc<watch::Sender<bool>>, mut stream: UnixStream) {

@@ -66,8 +66,8 @@ impl Complaint {
     #[must_use]
     pub fn is_of_drift(&self) -> bool {
         const SAID: [&str; 2] = [
-            " WARN holdfast_agent::service::worker: another process changed our table ",
-            " WARN holdfast_agent::service::worker: our table is repaired",
+            " WARN holdfast_agent::service::worker::thread: another process changed our table ",
+            " WARN holdfast_agent::service::worker::thread: our table is repaired",
         ];
         self.is_of_agent() && SAID.iter().any(|said| self.line.contains(said))
     }
@@ -137,7 +137,7 @@ impl Complaint {
     #[must_use]
     pub fn is_of_refused_policy(&self, host: &str, reason: &str) -> bool {
         self.is_of_agent_of(host)
-            && self.says(" WARN holdfast_agent::service::worker: policy is not in force ")
+            && self.says(" WARN holdfast_agent::service::worker::thread: policy is not in force ")
             && self.says(&format!(" reason={reason} "))
     }
 
@@ -145,14 +145,15 @@ impl Complaint {
     #[must_use]
     pub fn is_of_refused_policy_and_cut(&self, host: &str) -> bool {
         self.is_of_agent_of(host)
-            && self.says(" WARN holdfast_agent::service::worker: policy")
+            && self.says(" WARN holdfast_agent::service::worker::thread: policy")
             && !self.says(" reason=")
     }
 
     /// Whether the agent of a host says only that it cannot keep on its disk that a policy is confirmed; the line may be cut.
     #[must_use]
     pub fn is_of_unkept_trial(&self, host: &str) -> bool {
-        self.is_of_agent_of(host) && self.says(" WARN holdfast_agent::service::worker: that a policy is confirmed")
+        self.is_of_agent_of(host)
+            && self.says(" WARN holdfast_agent::service::worker::trials: that a policy is confirmed")
     }
 
     /// Whether the agent of a host says only that it refused an update as it came, for this reason.
@@ -212,7 +213,7 @@ mod tests {
 
     #[test]
     fn only_the_host_that_refused_for_that_reason_is_excused() {
-        let line = "2026-11-29T16:00:00.000000Z  WARN holdfast_agent::service::worker: policy is not in force version=7 \
+        let line = "2026-11-29T16:00:00.000000Z  WARN holdfast_agent::service::worker::thread: policy is not in force version=7 \
                     digest=\"3b78d651b28b\" reason=wrong_digest detail=\"the content differs\"";
         let excused =
             |log: &str, line: &str| Complaint::new(Path::new(log), line).is_of_refused_policy("db-1", "wrong_digest");
@@ -224,8 +225,7 @@ mod tests {
             Complaint::new(Path::new("hosts/db-1-8aca18/agent.log"), line).is_of_refused_policy_and_cut("db-1")
         };
         assert!(cut(line.split_once(" reason=").expect("a reason").0) && !cut(line));
-        let unkept =
-            "2026-11-29T16:00:00.000000Z  WARN holdfast_agent::service::worker: that a policy is confirmed cannot";
+        let unkept = "2026-11-29T16:00:00.000000Z  WARN holdfast_agent::service::worker::trials: that a policy is confirmed cannot";
         let of = |log: &str, line: &str| Complaint::new(Path::new(log), line).is_of_unkept_trial("db-1");
         assert!(of("hosts/db-1-8aca18/agent.log", unkept) && !of("hosts/db-2-8aca18/agent.log", unkept));
         assert!(!of("hosts/db-1-8aca18/agent.log", line));
