@@ -203,13 +203,14 @@ impl<K: Kernel, S: Store> Engine<K, S> {
                     }
                     self.store.settle_failed(&After::of(self.held.as_ref(), self.fallback.as_ref()))?;
                 }
-                // A file that was cut right behind its head looks like one that never had a policy.
-                let Some(held) = &self.held else { return self.start_with_nothing() };
-                if self.kernel.check(&held.ruleset)?.is_some() {
+                // A file that was cut right behind its head looks like one that never had a policy, but not like one whose policy was taken back.
+                if self.held.is_none() && !self.owes_open {
+                    return self.start_with_nothing();
+                }
+                if self.find_difference()?.is_some() {
                     self.put_back()?;
                     return Ok(Started::Restored);
                 }
-                self.unproven = false;
                 Ok(Started::Untouched)
             }
         }
@@ -397,6 +398,13 @@ impl<K: Kernel, S: Store> Engine<K, S> {
     /// # Errors
     /// The kernel's reason if it could not be read; nothing is proven then.
     pub fn find_drift(&mut self) -> Result<Option<Deviation>, Cause> {
+        let deviation = self.find_difference()?;
+        self.drifts += u64::from(deviation.is_some());
+        Ok(deviation)
+    }
+
+    /// What of the table differs from what is to be in force.
+    fn find_difference(&mut self) -> Result<Option<Deviation>, Cause> {
         let open;
         let ruleset = match in_force(self.local.as_ref(), self.held.as_ref()) {
             Some((_, ruleset)) => ruleset,
@@ -408,9 +416,7 @@ impl<K: Kernel, S: Store> Engine<K, S> {
         };
         let found = self.kernel.check(ruleset);
         self.unproven = !matches!(found, Ok(None));
-        let deviation = found?;
-        self.drifts += u64::from(deviation.is_some());
-        Ok(deviation)
+        found
     }
 
     /// Brings back what is to be in force.

@@ -377,11 +377,24 @@ fn the_first_policy_of_all_is_taken_back_to_the_open_table_which_is_kept() {
 }
 
 #[test]
+fn a_crash_between_the_disk_and_the_kernel_as_the_first_policy_of_all_is_taken_back_leaves_nobody_cut_off() {
+    let world = World::new();
+    world.0.borrow_mut().kernel = Some(layout(&isolated(true), &Kept::default()));
+    let shunned = vec![isolated(true).digest()];
+    world.0.borrow_mut().trial = Trial { fallback: None, shunned, is_opened: true };
+    let mut engine = Engine::new(FakeKernel(world.clone()), FakeStore(world.clone()), Kept::default()).with_trials();
+    let started = engine.start(Loaded::Found { good: None, candidate: None }).expect("starts");
+    assert_eq!((started, engine.is_proven()), (Started::Restored, true));
+    assert_eq!(world.kernel_holds(), Some(layout(&Body::default(), &Kept::default())));
+    assert_eq!(engine.apply(&whole(1, &isolated(true))).reason(), Reason::SelfIsolation);
+}
+
+#[test]
 fn a_trial_goes_on_after_a_restart_and_what_was_shunned_stays_so() {
     let world = World::new();
     let (before, tried) = (entry(1, &isolated(false)), entry(2, &isolated(true)));
     let shunned = vec![Body::default().digest()];
-    world.0.borrow_mut().trial = Trial { fallback: Some(Some(before)), shunned };
+    world.0.borrow_mut().trial = Trial { fallback: Some(Some(before)), shunned, is_opened: false };
     let mut engine = Engine::new(FakeKernel(world.clone()), FakeStore(world.clone()), Kept::default()).with_trials();
     engine.start(Loaded::Found { good: Some(tried), candidate: None }).expect("starts");
     assert_eq!(engine.on_trial().map(|stamp| stamp.version.raw()), Some(2));

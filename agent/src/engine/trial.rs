@@ -5,6 +5,7 @@
 //! - An echo is no proof of a policy that the kernel is not known to hold.
 //! - What an earlier process confirmed stays, and this one has seen no echo under it until it has one of its own.
 //! - A content that cut the host off is known by its digest and not tried again: not by another version, a recovery, a restart.
+//! - Where nothing was confirmed before, nothing is enforced again, also by the start after a crash.
 //! - A disk that does not remember that is no reason to stay cut off.
 //!
 //! Whether a policy cuts the host off is not decided here.
@@ -26,6 +27,8 @@ pub struct Trial {
     pub fallback: Option<Option<Entry>>,
     /// Contents that are not tried any more, the latest last.
     pub shunned: Vec<Digest>,
+    /// Whether the first policy of all was taken back: nothing is to be enforced, which is more than that nothing is known.
+    pub is_opened: bool,
 }
 
 /// Remembers one more content.
@@ -137,6 +140,7 @@ impl<K: Kernel, S: Store> Engine<K, S> {
         let is_tried = self.is_tried(&held);
         let before = self.held.replace(held).map(|before| before.entry);
         self.fallback = is_tried.then(|| self.fallback.take().unwrap_or(before));
+        self.owes_open = false;
     }
 
     fn is_tried(&self, held: &Held) -> bool {
@@ -147,6 +151,6 @@ impl<K: Kernel, S: Store> Engine<K, S> {
 
     /// What the disk says of trials, when the agent starts.
     pub(super) fn load_trial(&mut self) {
-        Trial { fallback: self.fallback, shunned: self.shunned } = self.store.trial();
+        Trial { fallback: self.fallback, shunned: self.shunned, is_opened: self.owes_open } = self.store.trial();
     }
 }

@@ -29,20 +29,23 @@ pub(super) fn fold(lines: Vec<Line>) -> Option<Folded> {
             Line::Candidate(record) => all.candidate = Some(entry(all.good.as_ref(), record)?),
             Line::Good => {
                 all.good = Some(all.candidate.take()?);
-                all.trial.fallback = None;
+                (all.trial.fallback, all.trial.is_opened) = (None, false);
             }
             Line::Trial => {
                 let before = all.good.replace(all.candidate.take()?);
                 all.trial.fallback.get_or_insert(before);
+                all.trial.is_opened = false;
             }
             Line::Failed => drop(all.candidate.take()?),
             Line::Confirmed => all.trial.fallback = None,
             Line::TakenBack => {
                 let digest: Digest = all.good.as_ref()?.stamp.digest;
                 all.good = all.trial.fallback.take()?;
+                all.trial.is_opened = all.good.is_none();
                 shun(&mut all.trial.shunned, digest);
             }
             Line::Shunned(digest) => shun(&mut all.trial.shunned, digest),
+            Line::Opened => all.trial.is_opened = true,
         }
     }
     Some(all)

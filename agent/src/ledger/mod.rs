@@ -75,7 +75,7 @@ pub struct Ledger {
     candidate: bool,
     /// What is on trial was taken back, and the disk did not take that yet.
     owes_taken_back: bool,
-    /// What was on trial when the file was opened, and what is not tried any more.
+    /// What was on trial when the file was opened; what is not tried any more, and whether nothing is to be enforced, as it is now.
     trial: Trial,
 }
 
@@ -208,6 +208,9 @@ impl Ledger {
         let mut lines: Vec<Line> = self.trial.shunned.iter().map(|digest| Line::Shunned(*digest)).collect();
         let confirmed = after.fallback.unwrap_or(after.good);
         lines.extend(confirmed.into_iter().flat_map(|entry| [candidate(entry), Line::Good]));
+        if self.trial.is_opened {
+            lines.push(Line::Opened);
+        }
         if after.fallback.is_some() {
             lines.extend(after.good.into_iter().flat_map(|entry| [candidate(entry), Line::Trial]));
         }
@@ -254,12 +257,14 @@ impl Store for Ledger {
 
     fn settle_good(&mut self, after: &After<'_>) -> Result<(), Cause> {
         self.settle(&Line::Good)?;
+        self.trial.is_opened = false;
         self.make_small(after);
         Ok(())
     }
 
     fn settle_trial(&mut self, after: &After<'_>) -> Result<(), Cause> {
         self.settle(&Line::Trial)?;
+        self.trial.is_opened = false;
         self.make_small(after);
         Ok(())
     }
@@ -272,7 +277,7 @@ impl Store for Ledger {
 
     fn settle_taken_back(&mut self, digest: Digest, after: &After<'_>) -> Result<(), Cause> {
         shun(&mut self.trial.shunned, digest);
-        self.owes_taken_back = true;
+        (self.owes_taken_back, self.trial.is_opened) = (true, after.good.is_none());
         self.pay()?;
         self.make_small(after);
         Ok(())

@@ -69,6 +69,8 @@ pub(super) enum Line {
     TakenBack,
     /// A content that is not tried any more.
     Shunned(Digest),
+    /// The first policy of all was taken back, and nothing came since.
+    Opened,
 }
 
 impl Line {
@@ -81,6 +83,7 @@ impl Line {
             Self::Confirmed => 5,
             Self::TakenBack => 6,
             Self::Shunned(_) => 7,
+            Self::Opened => 8,
         }
     }
 }
@@ -122,7 +125,7 @@ pub(super) fn put(out: &mut Vec<u8>, before: &Checksum, line: &Line) -> Result<C
     let payload = match line {
         Line::Candidate(record) => postcard::to_stdvec(&stored(record))?,
         Line::Shunned(digest) => digest.as_bytes().to_vec(),
-        Line::Good | Line::Failed | Line::Trial | Line::Confirmed | Line::TakenBack => Vec::new(),
+        Line::Good | Line::Failed | Line::Trial | Line::Confirmed | Line::TakenBack | Line::Opened => Vec::new(),
     };
     let mut head = vec![line.kind()];
     // Bodies are capped at 32 MiB long before they come here.
@@ -204,6 +207,7 @@ fn read_line(bytes: &[u8], at: usize, before: &Checksum) -> Result<Option<(Line,
         (5, []) => Line::Confirmed,
         (6, []) => Line::TakenBack,
         (7, digest) => Line::Shunned(Digest::from_bytes(digest.try_into().map_err(|_| Fault::Nonsense(at))?)),
+        (8, []) => Line::Opened,
         _ => return Err(Fault::Nonsense(at)),
     };
     Ok(Some((line, end, expected)))

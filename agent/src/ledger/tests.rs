@@ -272,7 +272,7 @@ fn a_trial_what_is_gone_back_to_and_what_is_shunned_come_back_after_a_restart_an
     let (mut ledger, loaded, _) = open(&folder);
     assert_eq!(loaded, Loaded::Found { good: Some(history[0].clone()), candidate: None });
     let shunned = vec![history[2].stamp.digest];
-    assert_eq!(trial(&ledger), Trial { fallback: None, shunned: shunned.clone() });
+    assert_eq!(trial(&ledger), Trial { shunned: shunned.clone(), ..Trial::default() });
     ledger.append(&record(None, &history[3])).expect("appended");
     ledger.settle_trial(&tried(&history[3], &history[0])).expect("settled");
     ledger.settle_confirmed(&confirmed(&history[3])).expect("confirmed");
@@ -281,7 +281,7 @@ fn a_trial_what_is_gone_back_to_and_what_is_shunned_come_back_after_a_restart_an
     drop(ledger);
     let (ledger, loaded, _) = open(&folder);
     assert_eq!(loaded, Loaded::Found { good: Some(history[3].clone()), candidate: None });
-    assert_eq!(trial(&ledger), Trial { fallback: None, shunned });
+    assert_eq!(trial(&ledger), Trial { shunned, ..Trial::default() });
 }
 
 #[test]
@@ -330,8 +330,20 @@ fn a_trial_of_the_first_policy_of_all_is_one_also_in_a_log_that_was_made_small()
     ledger.make_small(&After { good: Some(&first), fallback: Some(None) });
     drop(ledger);
     let (ledger, loaded, _) = open(&folder);
-    assert_eq!(loaded, Loaded::Found { good: Some(first), candidate: None });
+    assert_eq!(loaded, Loaded::Found { good: Some(first.clone()), candidate: None });
     assert_eq!(ledger.trial().fallback, Some(None));
+    // That it was taken back is told apart from a file that says nothing, also in one that was made small since.
+    let (mut ledger, nothing) = (ledger, After { good: None, fallback: None });
+    ledger.settle_taken_back(first.stamp.digest, &nothing).expect("taken back");
+    for _ in 0..2 {
+        assert_eq!(open(&folder).1, Loaded::Found { good: None, candidate: None });
+        assert!(open(&folder).0.trial().is_opened);
+        ledger.append(&record(None, &entry_of(2, 3))).expect("appended");
+        ledger.open.as_mut().expect("open").len = 2 * COMPACT_BYTES_MIN;
+        ledger.settle_failed(&nothing).expect("settled");
+    }
+    keep(&mut ledger, None, &entry_of(3, 3));
+    assert!(!open(&folder).0.trial().is_opened);
 }
 
 #[test]
@@ -355,5 +367,5 @@ fn what_was_taken_back_while_the_disk_took_nothing_is_written_before_anything_el
     drop(ledger);
     let (ledger, loaded, fault) = open(&folder);
     assert_eq!((loaded, fault), (Loaded::Found { good: Some(history[2].clone()), candidate: None }, None));
-    assert_eq!(ledger.trial(), Trial { fallback: None, shunned: vec![digest] });
+    assert_eq!(ledger.trial(), Trial { shunned: vec![digest], ..Trial::default() });
 }

@@ -225,6 +225,31 @@ fn an_agent_that_is_killed_at_any_step_of_a_trial_goes_back_from_what_cuts_the_h
 }
 
 #[test]
+fn an_agent_that_is_killed_as_it_goes_back_from_the_first_policy_of_all_opens_the_host_when_it_runs_again() {
+    let (mut host, mut gateway, _far) = world();
+    host.set_variable("HOLDFAST_AGENT_TEST_UNGUARDED", Some("1"));
+    host.set_variable("HOLDFAST_AGENT_CONFIRM_WINDOW_MS", Some(&WINDOW_MS.to_string()));
+    host.set_variable(POINT, Some(TRIAL_POINTS[0]));
+    host.run_session();
+    let first = isolated(&["10.0.0.1"]);
+    {
+        let (mut session, _) = gateway.open();
+        let frames = session.frames_of(1, &first);
+        session.write_bytes(&frames);
+        assert_eq!(host.killed(), Some(9));
+    }
+    let cut = ruleset(&host);
+    host.set_variable(POINT, None);
+    host.run_session();
+    let (mut session, hello) = gateway.open();
+    assert_eq!(hello.applied, [], "nothing is in force");
+    assert_ne!(ruleset(&host), cut);
+    let report = session.policy(1, &first);
+    assert_eq!((report.kind, report.conditions[0].reason), (OutcomeKind::Failed, Reason::SelfIsolation));
+    applied(&session.policy(2, &open()));
+}
+
+#[test]
 fn an_agent_that_is_killed_as_it_keeps_that_a_policy_is_confirmed_has_it_confirmed_or_on_trial_and_in_force() {
     let second = open_to("10.0.0.9");
     for (point, on_trial) in [("the ledger: record written, before it is synced", None), (TRIAL_POINTS[1], Some(false))]
