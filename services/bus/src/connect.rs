@@ -46,6 +46,30 @@ pub struct Bus {
     link: watch::Receiver<Link>,
     /// Whether the stream of events was there once: if it is not, somebody has deleted it.
     pub(crate) events_seen: Arc<AtomicBool>,
+    /// On how many servers of a cluster each stream is kept.
+    pub(crate) replicas: StreamReplicas,
+}
+
+/// On how many servers of a cluster a stream is kept: 1 to 5, which is what `JetStream` has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StreamReplicas(usize);
+
+impl StreamReplicas {
+    /// On one server alone.
+    pub const ONE: Self = Self(1);
+
+    /// So many, if there can be.
+    #[must_use]
+    pub const fn new(count: usize) -> Option<Self> {
+        match count {
+            1..=5 => Some(Self(count)),
+            _ => None,
+        }
+    }
+
+    pub(crate) const fn count(self) -> usize {
+        self.0
+    }
 }
 
 /// How long a request to JetStream may take. Longer than a busy disk, shorter than anybody waits.
@@ -81,7 +105,13 @@ impl Bus {
             .map_err(|source| BusError::Connect { url: config.url.clone(), source: Box::new(source) })?;
         let mut jetstream = jetstream::new(client.clone());
         jetstream.set_timeout(REQUEST_TIMEOUT);
-        Ok(Self { client, jetstream, link, events_seen: Arc::default() })
+        Ok(Self { client, jetstream, link, events_seen: Arc::default(), replicas: StreamReplicas::ONE })
+    }
+
+    /// The same, whose streams are kept on so many servers of a cluster. For whoever makes them.
+    #[must_use]
+    pub fn with_replicas(self, replicas: StreamReplicas) -> Self {
+        Self { replicas, ..self }
     }
 
     /// The state of the connection, and a way to wait for its change.

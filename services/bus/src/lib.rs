@@ -17,7 +17,7 @@ mod event_reader;
 mod hints;
 mod streams;
 
-pub use connect::{Bus, BusConfig, Link};
+pub use connect::{Bus, BusConfig, Link, StreamReplicas};
 pub use error::BusError;
 pub use event_log::{EventLog, OutgoingEvent, Published, TAIL_MAX};
 pub use event_reader::{EventReader, Incoming, ReadFrom};

@@ -8,7 +8,7 @@ use async_nats::jetstream::ErrorCode;
 use async_nats::jetstream::context::CreateStreamErrorKind;
 use async_nats::jetstream::stream::{Config, DiscardPolicy, Info, RetentionPolicy, State, StorageType};
 
-use crate::connect::Bus;
+use crate::connect::{Bus, StreamReplicas};
 use crate::error::{BusError, boxed};
 
 /// The stream of hints: memory, five minutes.
@@ -25,7 +25,7 @@ const HINT_BYTES_MAX: i32 = 128 << 10;
 /// An event is at most 64 KiB of payload; its envelope and the escaping of JSON fit in as much again.
 const EVENT_BYTES_MAX: i32 = 256 << 10;
 
-fn hints() -> Config {
+fn hints(replicas: StreamReplicas) -> Config {
     Config {
         name: HINTS_STREAM.to_owned(),
         description: Some("Holdfast: look again (disposable)".to_owned()),
@@ -36,12 +36,12 @@ fn hints() -> Config {
         max_age: Duration::from_secs(300),
         max_bytes: 64 << 20,
         max_message_size: HINT_BYTES_MAX,
-        num_replicas: 1,
+        num_replicas: replicas.count(),
         ..Config::default()
     }
 }
 
-fn events() -> Config {
+fn events(replicas: StreamReplicas) -> Config {
     Config {
         name: EVENTS_STREAM.to_owned(),
         description: Some("Holdfast: a copy of the numbered events".to_owned()),
@@ -53,7 +53,7 @@ fn events() -> Config {
         duplicate_window: Duration::from_secs(120),
         deny_delete: true,
         deny_purge: true,
-        num_replicas: 1,
+        num_replicas: replicas.count(),
         ..Config::default()
     }
 }
@@ -65,7 +65,7 @@ impl Bus {
     /// [`BusError::StreamDiffers`] names the first difference between the wanted and the echoed configuration; another server version or another
     /// hand made it.
     pub async fn ensure_hints(&self) -> Result<(), BusError> {
-        self.ensure_stream(HINTS_STREAM, hints()).await
+        self.ensure_stream(HINTS_STREAM, hints(self.replicas)).await
     }
 
     /// The same for the stream of events; one that was deleted is made again after [`DELETED_FILES_GO`].
@@ -80,7 +80,7 @@ impl Bus {
         if self.events_seen.load(Ordering::Relaxed) {
             tokio::time::sleep(DELETED_FILES_GO).await;
         }
-        self.ensure_stream(EVENTS_STREAM, events()).await
+        self.ensure_stream(EVENTS_STREAM, events(self.replicas)).await
     }
 
     async fn ensure_stream(&self, stream: &'static str, wanted: Config) -> Result<(), BusError> {
@@ -113,7 +113,7 @@ impl Bus {
     /// # Errors
     /// [`BusError`] if the stream is not there, does not answer, or another hand has changed it.
     pub async fn check_hints(&self) -> Result<(), BusError> {
-        compare(HINTS_STREAM, &hints(), &self.stream_info(HINTS_STREAM).await?.config)
+        compare(HINTS_STREAM, &hints(self.replicas), &self.stream_info(HINTS_STREAM).await?.config)
     }
 
     /// The same for the stream of events, which also must have lost nothing.
@@ -122,7 +122,7 @@ impl Bus {
     /// As [`Bus::check_hints`], and [`BusError::StreamCut`].
     pub async fn check_events(&self) -> Result<(), BusError> {
         let info = self.stream_info(EVENTS_STREAM).await?;
-        compare(EVENTS_STREAM, &events(), &info.config)?;
+        compare(EVENTS_STREAM, &events(self.replicas), &info.config)?;
         check_whole(EVENTS_STREAM, &info.state)
     }
 }
@@ -163,6 +163,7 @@ fn compare(stream: &'static str, wanted: &Config, found: &Config) -> Result<(), 
     let per_subject = |config: &Config| limit(config.max_messages_per_subject);
     same(stream, "max_msgs_per_subject", &per_subject(wanted), &per_subject(found))?;
     same(stream, "max_msg_size", &wanted.max_message_size, &found.max_message_size)?;
+    same(stream, "num_replicas", &wanted.num_replicas, &found.num_replicas)?;
     same(stream, "deny_delete", &wanted.deny_delete, &found.deny_delete)?;
     same(stream, "deny_purge", &wanted.deny_purge, &found.deny_purge)?;
     same(stream, "sealed", &wanted.sealed, &found.sealed)

@@ -22,12 +22,19 @@ pub struct RendererConfig {
     pub database_url: Secret,
     /// Where NATS is; not used by `migrate`.
     pub nats_url: Option<String>,
+    /// On how many servers of a NATS cluster each stream is kept.
+    #[serde(default = "default_nats_replicas")]
+    pub nats_replicas: usize,
     /// The folder with this process's keys and certificates, as `init` made it.
     pub identity: PathBuf,
 }
 
 fn default_log() -> String {
     "info".to_owned()
+}
+
+const fn default_nats_replicas() -> usize {
+    1
 }
 
 fn default_admin_listen() -> SocketAddr {
@@ -44,7 +51,11 @@ impl Config for RendererConfig {
                 "database-url",
                 "Where Postgres is: postgres://ROLE@HOST:PORT/DATABASE?sslrootcert=…&sslcert=…&sslkey=…",
             ),
-            Key::plain("nats-url", "Where NATS is, such as `tls://nats:4222`"),
+            Key::plain(
+                "nats-url",
+                "Where NATS is, such as `tls://nats:4222`; several servers of a cluster with commas",
+            ),
+            Key::plain("nats-replicas", "On how many servers of a NATS cluster each stream is kept, 1 to 5").or("1"),
             Key::plain("identity", "The folder with this process's keys and certificates"),
         ],
     ];

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_bus::{Bus, BusConfig, BusError, HintListener, Wake};
+use holdfast_bus::{Bus, BusConfig, BusError, HintListener, StreamReplicas, Wake};
 use holdfast_events::Hint;
 use holdfast_identity::tls::{self, mutual_of};
 use holdfast_identity::{Ca, Credential, SigningKey, TrustRoots, ca, credential, signing};
@@ -45,6 +45,9 @@ pub enum Error {
     /// The address of NATS.
     #[error("`nats-url` is not set")]
     NoNats,
+    /// On how many servers streams are kept.
+    #[error("`nats-replicas` is {0}: streams are kept on 1 to 5 servers of a cluster")]
+    Replicas(usize),
     /// The CA.
     #[error("the CA cannot be used")]
     Ca(#[from] ca::Error),
@@ -76,9 +79,13 @@ impl exit::Fatal for Error {
         match self {
             Self::Process(error) => error.exit(),
             Self::Tasks(error) => error.exit(),
-            Self::Database(_) | Self::NoNats | Self::Ca(_) | Self::Credential { .. } | Self::Key(_) | Self::Tls(_) => {
-                Exit::Config
-            }
+            Self::Database(_)
+            | Self::NoNats
+            | Self::Replicas(_)
+            | Self::Ca(_)
+            | Self::Credential { .. }
+            | Self::Key(_)
+            | Self::Tls(_) => Exit::Config,
             Self::Store(_) | Self::Bus(_) => Exit::Unavailable,
         }
     }
@@ -90,6 +97,7 @@ impl exit::Fatal for Error {
             Self::Database(error) => error.rule(),
             Self::Store(error) => error.rule(),
             Self::NoNats => "setting-needed",
+            Self::Replicas(_) => "setting-value",
             Self::Ca(error) => error.rule(),
             Self::Credential { source, .. } => source.rule(),
             Self::Key(error) => error.rule(),
@@ -146,11 +154,13 @@ async fn means(config: &RendererConfig, admin: SocketAddr) -> Result<Means, Erro
     let credential = |source| Error::Credential { identity: identity.clone(), source };
     let roots = TrustRoots::load(&identity.join("ca.pem")).map_err(credential)?;
     let url = config.nats_url.clone().ok_or(Error::NoNats)?;
+    let replicas = StreamReplicas::new(config.nats_replicas).ok_or(Error::Replicas(config.nats_replicas))?;
     let connect = async |user: &str| {
         let client = Credential::load_named(identity, user).map_err(credential)?;
         let tls = Some(mutual_of(&client, identity, user, &roots)?);
         let (name, user) = (user.replace('_', "-"), user.to_owned());
-        Ok::<_, Error>(Bus::connect(BusConfig { url: url.clone(), name, user, tls }).await?)
+        let bus = Bus::connect(BusConfig { url: url.clone(), name, user, tls }).await?;
+        Ok::<_, Error>(bus.with_replicas(replicas))
     };
     Ok(Means {
         store: Store::connect_lazily(&StoreConfig::from_url(config.database_url.reveal(), "holdfast-renderer")?),

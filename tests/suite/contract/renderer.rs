@@ -1,5 +1,6 @@
 //! The renderer against a real Postgres and a real NATS server: from a request and a document to a signed state and a proven log.
 
+mod cluster;
 mod refused;
 
 use std::sync::Arc;
@@ -123,6 +124,32 @@ async fn a_restart_changes_no_version_and_the_log_has_every_event_once() {
     assert_eq!(plane.agents.latest_of(vec![db]).await.expect("reads"), before);
 
     plane.audited().await;
+    plane.stop().await;
+}
+
+#[tokio::test]
+async fn a_renderer_that_begins_to_lead_says_so_before_anything_changes() {
+    let mut plane = Plane::start(NatsVersion::Current).await;
+    plane.enrol("db-1", "10.1.0.1", "db").await;
+    plane.audited().await;
+    plane.listened().await;
+    let term = async || -> i64 {
+        let sql = format!("SELECT term FROM leases WHERE name = '{RENDERER_LEASE}'");
+        plane.postgres.sql(&sql).trim().parse().expect("a term")
+    };
+    let before = term().await;
+    plane.restart_leader().await;
+    let said = async {
+        loop {
+            if let Wake::Hint(Hint::Host(hint)) = plane.wakes.recv().await.expect("the listener lives")
+                && i64::try_from(hint.lease_term.raw()).expect("a term") > before
+            {
+                return hint;
+            }
+        }
+    };
+    let hint = timeout(DEADLINE, said).await.expect("it says so");
+    assert_eq!((hint.n, hint.of, hint.states.len()), (1, Some(0), 0), "{hint:?}");
     plane.stop().await;
 }
 
@@ -486,10 +513,14 @@ impl Plane {
     }
 
     async fn start(version: NatsVersion) -> Self {
-        let postgres = TestPostgres::start_migrated().await;
         let nats = NatsServer::start(version);
+        let bus = mk_bus(&nats.url()).await;
+        Self::start_on(nats, bus).await
+    }
+
+    async fn start_on(nats: NatsServer, bus: Bus) -> Self {
+        let postgres = TestPostgres::start_migrated().await;
         let folder = tempfile::tempdir().expect("a folder");
-        let bus = mk_bus(&nats).await;
         let key = Arc::new(SigningKey::generate().expect("a key"));
         let ca = Ca::create(TEST_AUTHORITY, OffsetDateTime::now_utc()).expect("a CA");
         let means = Means {
@@ -755,8 +786,8 @@ fn mk_mode(host: &str, mode: Mode) -> Object {
     Object { namespace: Name::default_namespace(), name: mk_name(host), spec: Spec::Host(spec) }
 }
 
-async fn mk_bus(server: &NatsServer) -> Bus {
-    let config = BusConfig { url: server.url(), name: "test".to_owned(), user: "test".to_owned(), tls: None };
+async fn mk_bus(url: &str) -> Bus {
+    let config = BusConfig { url: url.to_owned(), name: "test".to_owned(), user: "test".to_owned(), tls: None };
     let bus = Bus::connect(config).await.expect("the address is good");
     let mut link = bus.link();
     timeout(DEADLINE, link.wait_for(|link| link.up)).await.expect("in time").expect("the bus lives");

@@ -38,6 +38,15 @@ pub struct NatsServer {
     child: Option<Child>,
     /// The folder with its keys and configuration; without one it has neither TLS nor users.
     keys: Option<PathBuf>,
+    /// Its place in a cluster, if it is in one.
+    member: Option<Member>,
+}
+
+/// A place in a cluster.
+struct Member {
+    name: String,
+    routes: String,
+    port: u16,
 }
 
 impl NatsServer {
@@ -46,7 +55,7 @@ impl NatsServer {
     pub fn start(version: NatsVersion) -> Self {
         let port = free_port();
         let folder = tempfile::tempdir().expect("a folder for the store");
-        let mut server = Self { version, port, folder, child: None, keys: None };
+        let mut server = Self { version, port, folder, child: None, keys: None, member: None };
         server.resume();
         server
     }
@@ -55,7 +64,8 @@ impl NatsServer {
     #[must_use]
     pub fn start_with(version: NatsVersion, keys: &Path) -> Self {
         let folder = tempfile::tempdir().expect("a folder for the store");
-        let mut server = Self { version, port: free_port(), folder, child: None, keys: Some(keys.to_owned()) };
+        let mut server =
+            Self { version, port: free_port(), folder, child: None, keys: Some(keys.to_owned()), member: None };
         let store = server.folder.path().join("store");
         let text = format!(
             "listen: \"127.0.0.1:{}\"\njetstream {{ store_dir: \"{}\" }}\ninclude \"holdfast.conf\"\n",
@@ -65,6 +75,22 @@ impl NatsServer {
         std::fs::write(keys.join("server.conf"), text).expect("the folder is ours");
         server.resume();
         server
+    }
+
+    /// Starts three of one cluster, named `n0` to `n2`, and waits until each listens.
+    #[must_use]
+    pub fn start_cluster(version: NatsVersion) -> [Self; 3] {
+        let ports = [free_port(), free_port(), free_port()];
+        let routes = ports.map(|port| format!("nats://127.0.0.1:{port}")).join(",");
+        let mut n = 0;
+        ports.map(|port| {
+            let member = Member { name: format!("n{n}"), routes: routes.clone(), port };
+            n += 1;
+            let folder = tempfile::tempdir().expect("a folder for the store");
+            let mut server = Self { version, port: free_port(), folder, child: None, keys: None, member: Some(member) };
+            server.resume();
+            server
+        })
     }
 
     /// Where it listens.
@@ -106,6 +132,10 @@ impl NatsServer {
                 .args(["--addr", "127.0.0.1", "--port", &self.port.to_string(), "--jetstream", "--store_dir"])
                 .arg(self.folder.path().join("store")),
         };
+        if let Some(Member { name, routes, port }) = &self.member {
+            let listen = format!("nats://127.0.0.1:{port}");
+            command.args(["--name", name, "--cluster_name", "test", "--cluster", &listen, "--routes", routes]);
+        }
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().expect("nats-server starts");
         self.child = Some(child);
         let deadline = Instant::now() + Duration::from_secs(15);
