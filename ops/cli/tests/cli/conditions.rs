@@ -144,6 +144,41 @@ async fn every_condition_that_blocks_and_was_not_seen_or_only_inferred_keeps_a_h
 }
 
 #[tokio::test]
+async fn a_revision_that_hosts_are_proven_to_have_stays_converged_while_a_later_one_fails() {
+    let mut plane = mk_plane().await;
+    plane.reports("db-1", |_| {}).await;
+    let before = plane.policy_of("db-1").await.stamp;
+    let state = async |plane: &Plane, revision: u64| {
+        let shown = plane.run(&["get", "revision", &revision.to_string(), "-o", "json"]).await.json();
+        assert_eq!(shown["has_hosts"], true, "{shown}");
+        shown["status"]["state"].as_str().expect("a state").to_owned()
+    };
+    let first = plane.run(&["status", "-o", "json"]).await.json()["revision"].as_u64().expect("a number");
+    assert_eq!(state(&plane, first).await, "converged");
+    plane.file("policies.yaml", &crate::intent::POLICIES.replace("5432", "5433"));
+    plane.run(&["apply", "-f", "policies.yaml"]).await.ended(0);
+    plane.render().await;
+    let both = [state(&plane, first).await, state(&plane, first + 1).await];
+    assert_eq!(both, ["converged", "progressing"]);
+    plane.says("db-1", OutcomeKind::Failed).await;
+    let last_good = |report: &mut HostReport| {
+        let policy = report.components.first_mut().expect("the policy is first");
+        policy.applied = Some(before);
+        policy.conditions.iter_mut().for_each(|one| one.condition.observed_version = Some(before.version));
+    };
+    plane.reports("db-1", last_good).await;
+    let both = [state(&plane, first).await, state(&plane, first + 1).await];
+    assert_eq!(both, ["converged", "failed"]);
+    // What it is not proven to have any more is not told of it.
+    let lost = |report: &mut HostReport| {
+        last_good(report);
+        condition(report, ConditionType::Verified).condition.status = Holds::Unknown;
+    };
+    plane.reports("db-1", lost).await;
+    assert_eq!(state(&plane, first).await, "failed");
+}
+
+#[tokio::test]
 async fn what_a_condition_lacks_is_said_in_its_own_words() {
     let mut plane = mk_plane().await;
     let trial = |report: &mut HostReport| {

@@ -79,8 +79,17 @@ pub(crate) struct JudgedFleet {
 impl JudgedFleet {
     /// The answer about one revision for those hosts that may be seen.
     pub(crate) fn status(&self, revision: Revision, sees: impl Fn(&JudgedHost) -> bool) -> StatusView {
-        let counts: Counts =
-            self.hosts.iter().filter(|host| sees(host)).map(|host| host.state_with(revision)).collect();
+        self.status_by(revision, sees, |host| host.state_with(revision))
+    }
+
+    /// The same, each host in the state that is told of it.
+    pub(crate) fn status_by(
+        &self,
+        revision: Revision,
+        sees: impl Fn(&JudgedHost) -> bool,
+        state: impl Fn(&JudgedHost) -> State,
+    ) -> StatusView {
+        let counts: Counts = self.hosts.iter().filter(|host| sees(host)).map(state).collect();
         let state = if self.rendered_revision < revision {
             RevisionState::Published
         } else {

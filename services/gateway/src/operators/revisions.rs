@@ -2,27 +2,31 @@
 //!
 //! - The state of one is that of the hosts that it is for: those whose desired state it changed, so also those that may still hold what it removed.
 //! - One that is for no host is judged by the whole fleet: no set is converged because it is empty.
+//! - Each host is judged by the versions that it got with the revision: what came later and failed is no failure of this one.
 //! - The derivation is the one of the fleet's status ([`super::fleet::JudgedFleet::status`]).
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use axum::Json;
 use axum::extract::{Path, State};
 use holdfast_api::history::{HostChangeView, MadeView, RevisionView};
 use holdfast_api::object::{ObjectChange, Page};
 use holdfast_api::problem::Problem;
+use holdfast_model::desired::Component;
 use holdfast_model::ids::HostId;
-use holdfast_model::numbers::Revision;
+use holdfast_model::numbers::{Revision, Version};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::auth::{Act, Caller};
 use super::cursor;
 use super::door::Shared;
+use super::fleet::JudgedHost;
 use super::history::{made, with_more};
 use super::objects::word;
 use super::refuse::Refusal;
 use super::request::Params;
+use super::targets::state_since;
 
 #[derive(Clone, Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -95,11 +99,17 @@ pub(crate) async fn one(
         })
         .collect();
     // Read before the fleet: a host that is rendered meanwhile is judged by what came, not left out.
-    let relevant: BTreeSet<HostId> = door.store.hosts_of_revision(number).await?.into_iter().collect();
+    let mut relevant: BTreeMap<HostId, Vec<(Component, Version)>> = BTreeMap::new();
+    for (host, component, version) in door.store.versions_of_revision(number).await? {
+        relevant.entry(host).or_default().push((component, version));
+    }
     let fleet = door.fleet.read(None).await?;
-    let is_there = fleet.hosts.iter().any(|host| relevant.contains(&host.status.host));
-    let status = fleet.status(number, |host| {
-        caller.sees(&host.status.namespace) && (!is_there || relevant.contains(&host.status.host))
+    let sees = |host: &JudgedHost| caller.sees(&host.status.namespace);
+    let is_there = fleet.hosts.iter().any(|host| sees(host) && relevant.contains_key(&host.status.host));
+    let is_of_it = |host: &JudgedHost| sees(host) && (!is_there || relevant.contains_key(&host.status.host));
+    let status = fleet.status_by(number, is_of_it, |host| match relevant.get(&host.status.host) {
+        Some(versions) if host.status.held.is_none() => state_since(host, versions),
+        Some(_) | None => host.state_with(number),
     });
     let hidden = (total - objects.len() - hosts_changed.len()) as u64;
     Ok(Json(RevisionView { made: made(&row), objects, hosts_changed, hidden, has_hosts: is_there, status }))

@@ -12,9 +12,9 @@ use holdfast_api::operation::OperationHosts;
 use holdfast_events::OperationState;
 use holdfast_model::desired::{Component, Stamp};
 use holdfast_model::ids::HostId;
-use holdfast_model::numbers::Revision;
+use holdfast_model::numbers::{Revision, Version};
 use holdfast_model::operation::{HostOutcome, OutcomeCounts, Rendered, TargetFacts, outcome_of};
-use holdfast_model::status::{FRESH_MS, State, Verdict};
+use holdfast_model::status::{Counts, FRESH_MS, State, Verdict};
 use holdfast_store::operation::{Operation, Seen, Target};
 use holdfast_store::status::{ComponentStatus, Signed};
 use time::OffsetDateTime;
@@ -277,6 +277,17 @@ impl<'a> Evidence<'a> {
     fn has_failed_long(&self, now: OffsetDateTime) -> bool {
         super::fleet::has_failed_long(&self.host.status, self.status, self.judged, now)
     }
+}
+
+/// The state of a host with the versions that a revision gave it: what came later and failed, or is on its way, takes nothing from a host that is proven
+/// to have them, or later ones.
+pub(crate) fn state_since(host: &JudgedHost, versions: &[(Component, Version)]) -> State {
+    let one = |(component, version): &(Component, Version)| {
+        let evidence = Evidence::of(host, *component)?;
+        let has_it = !evidence.is_in_force && evidence.proven().is_some_and(|stamp| stamp.version >= *version);
+        Some(if has_it { State::Converged } else { evidence.judged.state })
+    };
+    versions.iter().filter_map(one).collect::<Counts>().roll_up()
 }
 
 /// What hosts have that is newer than what is waited for, and not the newest: its revision is to be looked up.

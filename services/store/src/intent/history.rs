@@ -16,7 +16,7 @@ use uuid::Uuid;
 use super::before::ChangeKind;
 use crate::error::Error;
 use crate::pool::{Mode, Store};
-use crate::value::{big, bound, digest, number, small, text, version};
+use crate::value::{big, bound, component, digest, number, small, text, version};
 
 /// One revision.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -268,23 +268,27 @@ impl Store {
         .await
     }
 
-    /// The hosts of which a revision changed what is desired, or was rendered together with what did.
+    /// The first versions that hosts got with a revision: those of which it changed what is desired, or was rendered together with what did.
     ///
     /// # Errors
-    /// [`Error`] of the connection.
-    pub async fn hosts_of_revision(&self, revision: Revision) -> Result<Vec<HostId>, Error> {
-        self.transact("find the hosts of a revision", Mode::Statement, move |tx| {
+    /// [`Error::Value`] if a stored version cannot be read.
+    pub async fn versions_of_revision(&self, revision: Revision) -> Result<Vec<(HostId, Component, Version)>, Error> {
+        self.transact("find the versions of a revision", Mode::Statement, move |tx| {
             Box::pin(async move {
-                let rows: Vec<Uuid> = sqlx::query_scalar(
-                    "SELECT host_id FROM desired_states WHERE revision = $1 \
-                     UNION SELECT t.host_id FROM operations o JOIN desired_states t \
+                let rows: Vec<(Uuid, i16, i64)> = sqlx::query_as(
+                    "SELECT host_id, component, min(version) FROM ( \
+                     SELECT host_id, component, version FROM desired_states WHERE revision = $1 \
+                     UNION SELECT t.host_id, t.component, t.version FROM operations o JOIN desired_states t \
                          ON t.revision BETWEEN o.revision AND o.rendered_revision AND t.rendered_at <= o.rendered_at \
-                     WHERE o.revision = $1",
+                     WHERE o.revision = $1) AS t GROUP BY host_id, component",
                 )
                 .bind(big(revision.raw())?)
                 .fetch_all(tx)
                 .await?;
-                Ok(rows.into_iter().map(HostId::new).collect())
+                let one = |(host, part, raw)| {
+                    Ok((HostId::new(host), component(part)?, version("desired_states.version", raw)?))
+                };
+                rows.into_iter().map(one).collect()
             })
         })
         .await
