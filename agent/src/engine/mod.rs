@@ -419,6 +419,14 @@ impl<K: Kernel, S: Store> Engine<K, S> {
         found
     }
 
+    /// Sees that the disk still has what is held, and what is on trial; whether it had to be written anew.
+    ///
+    /// # Errors
+    /// The disk's reason if it has not.
+    pub fn ensure_kept(&mut self) -> Result<bool, Cause> {
+        self.store.ensure_kept(&After::of(self.held.as_ref(), self.fallback.as_ref()))
+    }
+
     /// Brings back what is to be in force.
     ///
     /// # Errors

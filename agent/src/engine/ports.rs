@@ -140,6 +140,12 @@ pub trait Store {
     /// What was on trial when the disk was read, and what is not tried any more.
     fn trial(&self) -> Trial;
 
+    /// Sees that the disk still has what was written, and writes what it leads to anew where it has not; whether it had to.
+    ///
+    /// # Errors
+    /// The reason if it is not there.
+    fn ensure_kept(&mut self, after: &After<'_>) -> Result<bool, Cause>;
+
     /// Marks the candidate failed.
     ///
     /// # Errors

@@ -601,6 +601,10 @@ impl Store for FakeStore {
         self.0.0.borrow().trial.clone()
     }
 
+    fn ensure_kept(&mut self, _: &After<'_>) -> Result<bool, Cause> {
+        Ok(false)
+    }
+
     fn settle_failed(&mut self, _: &After<'_>) -> Result<(), Cause> {
         self.step("failed".to_owned(), |_| false)
     }

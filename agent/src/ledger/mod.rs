@@ -4,15 +4,15 @@
 //! - A missing file, one that is damaged and one of another host are three things; only a whole one is loaded, and a file cut short by a crash loses
 //!   the record that was being written and nothing else.
 //! - However many updates fail, or stay on trial, it is made small once it is long.
-//! - An unusable file is never written to: it is moved aside when something good is to be kept.
+//! - An unusable file is never written to: it is moved aside when something good is to be kept, and so is whatever took the place of a good one.
 //! - Folder 0700, files 0600.
 
 mod fold;
 mod record;
 
-use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use holdfast_model::artifact;
@@ -154,7 +154,7 @@ impl Ledger {
         };
         let mut file = create_private(&new).map_err(failed("make", &new))?;
         file.write_all(&bytes).and_then(|()| file.sync_all()).map_err(failed("write", &new))?;
-        if self.open.is_none() && path.exists() {
+        if self.in_place().is_none() && path.exists() {
             let aside = self.beside(UNUSABLE);
             fs::rename(&path, &aside).map_err(failed("move aside", &path))?;
         }
@@ -201,6 +201,14 @@ impl Ledger {
         if !self.is_large() {
             return;
         }
+        if let Err(error) = self.begin(&self.lines(after)) {
+            // The long file is whole and good; the next change tries again.
+            tracing::warn!(error = &error as &dyn std::error::Error, "ledger could not be made small");
+        }
+    }
+
+    /// The fewest lines that lead to this.
+    fn lines(&self, after: &After<'_>) -> Vec<Line> {
         let candidate = |entry: &Entry| {
             let content = RecordContent::Whole(artifact::encode(&entry.body));
             Line::Candidate(Record { origin: entry.origin, stamp: entry.stamp, content })
@@ -214,10 +222,20 @@ impl Ledger {
         if after.fallback.is_some() {
             lines.extend(after.good.into_iter().flat_map(|entry| [candidate(entry), Line::Trial]));
         }
-        if let Err(error) = self.begin(&lines) {
-            // The long file is whole and good; the next change tries again.
-            tracing::warn!(error = &error as &dyn std::error::Error, "ledger could not be made small");
-        }
+        lines
+    }
+
+    /// The file in its place, if that is the one that is written to.
+    fn in_place(&self) -> Option<(Metadata, &Open)> {
+        let open = self.open.as_ref()?;
+        let (found, own) = (fs::metadata(self.file()).ok()?, open.file.metadata().ok()?);
+        ((found.dev(), found.ino()) == (own.dev(), own.ino())).then_some((found, open))
+    }
+
+    /// Whether it is there as it was written. What a write that failed left behind is cut off before the next.
+    fn is_whole(&self) -> bool {
+        let is_whole = |found: &Metadata, open: &Open| found.len() == open.len || open.dirty && found.len() > open.len;
+        self.open.is_none() || self.in_place().is_some_and(|(found, open)| is_whole(&found, open))
     }
 
     /// Writes down what was taken back and is not on disk yet.
@@ -285,6 +303,16 @@ impl Store for Ledger {
 
     fn trial(&self) -> Trial {
         self.trial.clone()
+    }
+
+    fn ensure_kept(&mut self, after: &After<'_>) -> Result<bool, Cause> {
+        self.pay()?;
+        if self.is_whole() {
+            return Ok(false);
+        }
+        self.begin(&self.lines(after))?;
+        self.candidate = false;
+        Ok(true)
     }
 
     fn settle_failed(&mut self, after: &After<'_>) -> Result<(), Cause> {

@@ -1,7 +1,5 @@
 //! What the ledger brings back after restarts, torn writes and foreign files.
 
-use std::os::unix::fs::MetadataExt;
-
 use holdfast_model::address::Interval;
 use holdfast_model::desired::Stamp;
 use holdfast_model::ids::AuthorityId;
@@ -368,4 +366,35 @@ fn what_was_taken_back_while_the_disk_took_nothing_is_written_before_anything_el
     let (ledger, loaded, fault) = open(&folder);
     assert_eq!((loaded, fault), (Loaded::Found { good: Some(history[2].clone()), candidate: None }, None));
     assert_eq!(ledger.trial(), Trial { shunned: vec![digest], ..Trial::default() });
+}
+
+#[test]
+fn a_ledger_that_was_removed_cut_or_replaced_while_it_was_written_to_is_made_again_and_says_the_same() {
+    let (folder, history) = (tempdir().expect("a folder"), history(3));
+    write(&folder, &history[..1]);
+    let (mut ledger, ..) = open(&folder);
+    ledger.append(&record(Some(&history[0]), &history[1])).expect("appended");
+    let after = tried(&history[1], &history[0]);
+    ledger.settle_trial(&after).expect("settled");
+    assert!(!ledger.ensure_kept(&after).expect("kept"), "it is there");
+    let path = ledger.file();
+    let shorter = || OpenOptions::new().write(true).open(&path).and_then(|file| file.set_len(60));
+    let replaced = || fs::remove_file(&path).and_then(|()| fs::write(&path, "another's"));
+    let harms: [&dyn Fn() -> io::Result<()>; 3] = [&|| fs::remove_file(&path), &shorter, &replaced];
+    for harm in harms {
+        harm().expect("it is ours");
+        assert!(ledger.ensure_kept(&after).expect("made again"));
+        assert!(!ledger.ensure_kept(&after).expect("kept"), "it is there");
+        let (again, loaded, fault) = open(&folder);
+        assert_eq!((loaded, fault), (Loaded::Found { good: Some(history[1].clone()), candidate: None }, None));
+        assert_eq!(again.trial().fallback, Some(Some(history[0].clone())));
+    }
+    keep(&mut ledger, Some(&history[1]), &history[2]);
+    assert_eq!(open(&folder).1, Loaded::Found { good: Some(history[2].clone()), candidate: None });
+    // Where nothing can be made it is said.
+    drop(fs::remove_file(&path));
+    fs::create_dir(&path).expect("it is ours");
+    fs::write(path.join("in the way"), "").expect("it is ours");
+    fs::create_dir(folder.path().join(format!("{STANDALONE_FILE}{NEW}"))).expect("it is ours");
+    assert!(ledger.ensure_kept(&confirmed(&history[2])).is_err());
 }

@@ -92,6 +92,8 @@ pub(super) struct Memory {
     pub(super) differs: bool,
     /// Whether the disk took a whole state since the start.
     is_kept_since: bool,
+    /// Whether what it took was found to be gone, and could not be written again.
+    pub(super) is_lost: bool,
     /// When the table was last looked at.
     seen_at_ms: u64,
     /// What passes through the host, for a policy that enforces or does not, and when that was looked at.
@@ -100,7 +102,14 @@ pub(super) struct Memory {
 
 impl Memory {
     pub(super) fn new() -> Self {
-        Self { attempt: None, differs: false, is_kept_since: false, seen_at_ms: unix_ms(), forwarded: None }
+        Self {
+            attempt: None,
+            differs: false,
+            is_kept_since: false,
+            is_lost: false,
+            seen_at_ms: unix_ms(),
+            forwarded: None,
+        }
     }
 
     /// An attempt ended.
@@ -181,7 +190,8 @@ impl Thread {
             is_heard: self.unheard.is_none(),
             on_trial,
             is_echoed,
-            is_ledger_whole: self.memory.is_kept_since || !matches!(self.ledger, LedgerState::Unusable(_)),
+            is_ledger_whole: !self.memory.is_lost
+                && (self.memory.is_kept_since || !matches!(self.ledger, LedgerState::Unusable(_))),
             forwarded,
             forwarded_at_ms,
             now_ms,
@@ -210,7 +220,10 @@ fn one(kind: ConditionType, facts: &Facts<'_>) -> StatedCondition {
     let told = [
         (Reason::OnTrial, "no gateway gave an echo under it yet"),
         (Reason::ForwardedNotEnforced, "no uplink is declared, or not the one that leads out"),
-        (Reason::LedgerUnusable, "the next state that is taken begins a new file, and sets this one aside"),
+        (
+            Reason::LedgerUnusable,
+            "it is damaged or gone; the next state that is taken begins a new file, and sets this one aside",
+        ),
     ];
     let inferred = match (basis, kind) {
         (Basis::Inferred, ConditionType::NoDrift) => "the kernel's notices are not heard: the slow tick finds changes",

@@ -124,7 +124,7 @@ impl Thread {
                         // What was changed meanwhile nobody heard.
                         self.noticed();
                     }
-                    self.tell_standing(true);
+                    self.tell_standing(self.unheard.is_none());
                 }
                 Command::Gateways(reply) => drop(reply.send(self.engine.kept().gateways.clone())),
                 Command::GatewayDrops(reply) => drop(reply.send(self.gateway_drops())),
@@ -132,6 +132,7 @@ impl Thread {
                 Command::TakeBack(trial, reply) => drop(reply.send(self.take_back(trial))),
                 Command::Verify => {
                     self.verify();
+                    self.ensure_kept();
                     self.memory.forget_forwarded();
                     self.tell_standing(true);
                 }
@@ -238,6 +239,20 @@ impl Thread {
                 self.failed(&error, "policy in the kernel cannot be read");
             }
         }
+    }
+
+    /// Sees that the disk still has what is held.
+    fn ensure_kept(&mut self) {
+        let kept = self.engine.ensure_kept();
+        match &kept {
+            Ok(false) => {}
+            Ok(true) => tracing::warn!("the ledger was removed, cut or replaced, and is made again"),
+            Err(error) if !self.memory.is_lost => {
+                tracing::error!(error = &**error as &dyn std::error::Error, "the ledger is not on the disk any more");
+            }
+            Err(_) => {}
+        }
+        self.memory.is_lost = kept.is_err();
     }
 
     /// Tells what differs, and puts it right.

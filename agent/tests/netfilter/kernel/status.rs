@@ -167,3 +167,27 @@ fn what_is_kept_of_settings_is_read_back_on_the_slow_tick_and_told_where_it_cann
     session.status_until("it is written again", |report| verified(report) == (Holds::True, Reason::Done));
     assert!(std::fs::read_to_string(&file).unwrap().contains("settings"));
 }
+
+#[test]
+fn a_ledger_that_is_removed_while_the_agent_runs_is_made_again_on_the_slow_tick_and_told_where_it_cannot_be() {
+    let (mut host, mut gateway, _far) = world();
+    host.set_variable("HOLDFAST_AGENT_VERIFY_INTERVAL_MS", Some("300"));
+    host.run_session();
+    let body = isolated(&["10.0.0.1"]);
+    let (file, new) = (host.path("state").join("policy.ledger"), host.path("state").join("policy.ledger.new"));
+    {
+        let (mut session, _) = gateway.open();
+        confirmed(&host, &mut session, 1, &body);
+        // In the way of a file that is made anew.
+        std::fs::create_dir(&new).unwrap();
+        std::fs::remove_file(&file).unwrap();
+        let lost = (Holds::False, Reason::LedgerUnusable, Some(1));
+        session.status_until("it is gone", |report| of(report, ConditionType::LedgerReadable) == lost);
+        std::fs::remove_dir(&new).unwrap();
+        session.status_until("it is made again", |report| of(report, ConditionType::LedgerReadable) == yes(1));
+    }
+    host.end(Signal::SIGKILL);
+    host.run_session();
+    let (_session, hello) = gateway.open();
+    assert!(hello.applied.contains(&(Component::Policy, stamp(1, &body))), "{:?}", hello.applied);
+}

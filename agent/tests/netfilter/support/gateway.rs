@@ -115,8 +115,7 @@ impl Gateway {
     /// Gives echoes back until something is so; a session that is dialled meanwhile is hung up on.
     pub(crate) fn echo_until(&self, done: impl Fn() -> bool) {
         while !done() {
-            let next = async { tokio::time::timeout(Duration::from_millis(50), accept_dial(&self.listener)).await };
-            drop(self.runtime.block_on(next));
+            drop(self.runtime.block_on(next_dial(&self.listener)));
         }
     }
 
@@ -190,8 +189,7 @@ impl Gateway {
     /// Refuses every session and answers whatever else is asked, until `done`.
     pub(crate) fn refuse_until(&mut self, code: RefusalCode, done: impl Fn() -> bool) {
         while !done() {
-            let next = async { tokio::time::timeout(Duration::from_millis(50), accept_dial(&self.listener)).await };
-            let Ok(accepted) = self.runtime.block_on(next) else { continue };
+            let Some(accepted) = self.runtime.block_on(next_dial(&self.listener)) else { continue };
             let Ok(mut stream) = self.runtime.block_on(self.tls.accept(accepted)) else { continue };
             if !matches!(Admission::of(stream.get_ref().1, self.authority.id), Ok(Admission::Session(_))) {
                 self.runtime.block_on(async {
@@ -661,6 +659,13 @@ async fn accept_dial(listener: &tokio::net::TcpListener) -> TcpStream {
             return stream;
         }
     }
+}
+
+/// Who connects within a moment, if that is no echo, which is given back; nobody who did is hung up on in the middle.
+async fn next_dial(listener: &tokio::net::TcpListener) -> Option<TcpStream> {
+    let accepted = tokio::time::timeout(Duration::from_millis(50), listener.accept()).await.ok()?;
+    let (mut stream, _) = accepted.unwrap();
+    (!gave_echo(&mut stream).await).then_some(stream)
 }
 
 /// Gives an echo back, as the real door does; whether it was one, or somebody who hung up.
