@@ -221,6 +221,8 @@ pub(crate) enum Command {
     Plan {
         #[command(flatten)]
         documents: Documents,
+        #[command(flatten)]
+        stages: Stages,
         /// Exit 2 if anything would change.
         #[arg(long)]
         detailed_exitcode: bool,

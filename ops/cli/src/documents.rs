@@ -47,7 +47,7 @@ pub(crate) fn flags(documents: &Documents) -> String {
 }
 
 /// One word of a shell.
-fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:,+@%".contains(c);
     if !text.is_empty() && text.chars().all(is_plain) {
         return text.to_owned();

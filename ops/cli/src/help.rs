@@ -96,6 +96,7 @@ The digest that a plan ends with can be demanded: `apply --plan DIGEST` refuses 
 Examples:
   holdfast plan -f ops/lab/estates/harbour/steps/quarantine.yaml
   holdfast plan -f policies/ --detailed-exitcode   # exit 2 if it would change
+  holdfast plan -f policies/ --rollout --stage 10%   # who is in which stage
 ";
 
 pub(crate) const PLAN_ENDS: &str = "\

@@ -5,6 +5,7 @@ use utoipa::ToSchema;
 
 use crate::brake::Acknowledgement;
 use crate::object::{Change, ObjectChange};
+use crate::rollout::RolloutRequest;
 use crate::status::{StampView, StatusView};
 
 /// Who made a revision, when and how.
@@ -94,4 +95,7 @@ pub struct RestoreRequest {
     /// That it is meant to take as much away as it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub acknowledge: Option<Acknowledgement>,
+    /// How it goes through the fleet, if not at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rollout: Option<RolloutRequest>,
 }

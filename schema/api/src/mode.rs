@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::brake::Acknowledgement;
+use crate::rollout::RolloutRequest;
 
 /// Hosts to be put into a mode: all that the selector matches at the revision on which this is stored, or none.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
@@ -26,4 +27,7 @@ pub struct ModeRequest {
     /// That it is meant to take as much away as it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub acknowledge: Option<Acknowledgement>,
+    /// How it goes through the fleet, if not at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rollout: Option<RolloutRequest>,
 }

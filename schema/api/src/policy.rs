@@ -183,12 +183,26 @@ pub struct PlannedHost {
     pub changes: PolicyChanges,
 }
 
+/// The most hosts of one stage that a plan names; the count tells of all.
+pub const STAGE_HOSTS_LISTED_MAX: usize = 1_000;
+
+/// Who would get a change together.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct PlannedStage {
+    /// Whom it opens for: a selector, a share, or `rest`.
+    pub stage: String,
+    /// How many hosts those are.
+    pub hosts: u64,
+    /// The first of them, as `namespace/name`.
+    pub names: Vec<String>,
+}
+
 /// What a change would do; nothing was written.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct PlanView {
     /// The revision on which the change was tried.
     pub base_revision: u64,
-    /// Names this plan: base, objects and every host's changes. An apply may demand it.
+    /// Names this plan: base, objects, every host's changes, and who is in which stage. An apply may demand it.
     pub digest: String,
     /// Whether no object would change.
     pub unchanged: bool,
@@ -200,6 +214,9 @@ pub struct PlanView {
     pub hosts_hidden: u64,
     /// How many hosts would keep their policy.
     pub hosts_unchanged: u64,
+    /// Through which stages it would go, in order, if it is to go in stages: who is in which, also hosts that would keep their policy.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stages: Vec<PlannedStage>,
     /// What it takes away, if that is so much that an apply is refused without an acknowledgement.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub brake: Option<BrakeView>,

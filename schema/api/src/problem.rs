@@ -104,6 +104,8 @@ problem_types! {
     StalePlan, "stale-plan", 409, "The plan is no longer the one that would be carried out";
     /// There is a later revision than the one that was expected.
     StaleRevision, "stale-revision", 409, "There is a later revision";
+    /// The rollout is not as it was read; nothing was changed.
+    StaleRollout, "stale-rollout", 412, "The rollout is not as it was read";
     /// Another number of things than was expected; nothing was changed.
     UnexpectedCount, "unexpected-count", 409, "Another number was expected";
     /// No API token, or one that is not good.

@@ -28,6 +28,9 @@ pub struct RolloutRequest {
 pub struct RolloutView {
     /// Its identity.
     pub id: String,
+    /// How often something became of it: its `etag`, by which it is moved as it was read or not at all.
+    #[serde(default)]
+    pub version: u64,
     /// The operation that made the change.
     pub operation: String,
     /// The change.

@@ -466,4 +466,7 @@ pub struct DecommissionedHost {
     pub revision: u64,
     /// The operation that made it: it ends when every peer of the host is rid of it.
     pub operation: String,
+    /// What does not happen at once, such as peers that a rollout holds at an earlier revision and that go on letting it in.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
 }

@@ -17,8 +17,8 @@ use holdfast_model::numbers::Revision;
 use holdfast_model::rollout::RolloutState;
 use holdfast_model::rollout::stage::StageSpec;
 use serde::{Deserialize, Serialize};
-pub use start::RolloutStart;
-pub(crate) use start::{insert, open_id};
+pub use start::{Obstacle, RolloutStart};
+pub(crate) use start::{insert, obstacle};
 pub use step::{Moved, RolloutStep};
 use time::OffsetDateTime;
 

@@ -594,8 +594,7 @@ impl Plane {
             | Applied::Moved { .. }
             | Applied::Missing { .. }
             | Applied::Before(_)
-            | Applied::RolloutOpen { .. }
-            | Applied::RendererOutdated
+            | Applied::NoRollout(_)
             | Applied::OtherRequest) => {
                 panic!("{other:?}")
             }

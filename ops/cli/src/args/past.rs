@@ -4,7 +4,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use holdfast_api::brake::Acknowledgement;
 use holdfast_model::policy::Mode;
 
-use super::Waiting;
+use super::{Stages, Waiting};
 use crate::parse::acknowledgement;
 use crate::span::duration;
 use std::time::Duration;
@@ -22,6 +22,7 @@ Which hosts match is found when the change is stored; if they are not as many as
 Examples:
   holdfast mode set app=web,env=prod simulation --expect 12
   holdfast mode set all enforced -n booking --expect 12 --wait
+  holdfast mode set all enforced --expect 12 --rollout --stage 10%
 ";
 
 pub(crate) const HISTORY: &str = "\
@@ -38,6 +39,7 @@ Examples:
   holdfast restore 12 --plan-only   # what that would change
   holdfast restore 12 --wait
   holdfast restore 12 --object Policy/booking/web
+  holdfast restore 12 --rollout --stage 10% --stage 100% --wait=1h
 ";
 
 /// A change after which may be waited, and which the brake may hold.
@@ -49,6 +51,8 @@ pub(crate) struct Careful {
     /// That it is meant to take as much away as it does: the digest that the refusal or the plan named, and why.
     #[arg(long, value_parser = acknowledgement, value_name = "DIGEST[|WHY]")]
     pub(crate) acknowledge: Option<Acknowledgement>,
+    #[command(flatten)]
+    pub(crate) stages: Stages,
     /// Wait until every host that it is for has it: for this long, else for as long as --timeout says.
     #[arg(long, value_parser = duration, num_args = 0..=1, require_equals = true, value_name = "DURATION")]
     pub(crate) wait: Option<Option<Duration>>,

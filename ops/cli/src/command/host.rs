@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use holdfast_api::directive::DirectiveView;
 use holdfast_api::status::{DecommissionHost, DecommissionedHost, HostView};
 
+use super::apply::warn;
 use crate::api::{Api, escape};
 use crate::args::{Directed, Host};
 use crate::error::{End, Error};
@@ -54,6 +55,7 @@ async fn decommission(api: &Api, host: &str, request: DecommissionHost, format: 
     let out: DecommissionedHost = api.change(&path, &request, None).await?;
     let text = format!("{} is out by revision {}: {}", out.name, out.revision, out.operation);
     Answer { value: &out, names: vec![out.host.clone()], text }.show(format)?;
+    warn(&out.warnings);
     word("what the machine enforces stays until it is ended there: holdfast-agent down");
     Ok(End::Done)
 }

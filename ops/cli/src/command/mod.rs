@@ -47,8 +47,8 @@ pub(crate) async fn run(cli: Cli) -> Result<End, Error> {
             get::get(&api()?, &what, name.as_deref(), namespace.as_deref(), format).await
         }
         Command::Describe { what, name } => get::describe(&api()?, &what, name.as_deref(), format).await,
-        Command::Plan { documents, detailed_exitcode } => {
-            plan::plan(&api()?, documents, detailed_exitcode, format).await
+        Command::Plan { documents, stages, detailed_exitcode } => {
+            plan::plan(&api()?, documents, &stages, detailed_exitcode, format).await
         }
         Command::Status { revision, watch: false } => status::status(&api()?, revision, format).await,
         Command::Status { revision, watch: true } => status::watch(&api()?, revision, format).await,

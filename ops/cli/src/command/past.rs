@@ -9,7 +9,7 @@ use serde_json::Value;
 use time::OffsetDateTime;
 
 use super::apply::{finish, full_name, object_path};
-use super::{plan, status};
+use super::{plan, rollout, status};
 use crate::api::{Api, LONG_TIMEOUT, escape};
 use crate::args::Waiting;
 use crate::args::past::{History, ModeCommand, Restore};
@@ -28,6 +28,7 @@ pub(super) async fn mode(api: &Api, command: ModeCommand, format: Format) -> Res
         expect,
         expected_revision: careful.if_revision,
         acknowledge: careful.acknowledge,
+        rollout: rollout::request(&careful.stages),
     };
     let setting = api.change("/v1/mode", &request, Some(LONG_TIMEOUT));
     let response: ApplyResponse = Progress::new(format).during("setting modes", Box::pin(setting)).await?;
@@ -39,8 +40,13 @@ pub(super) async fn mode(api: &Api, command: ModeCommand, format: Format) -> Res
 pub(super) async fn restore(api: &Api, restore: Restore, format: Format) -> Result<End, Error> {
     let Restore { revision, objects, plan_only, careful } = restore;
     let objects = objects.iter().map(|object| full_name(object)).collect::<Result<Vec<_>, _>>()?;
-    let request =
-        RestoreRequest { revision, objects, expected_revision: careful.if_revision, acknowledge: careful.acknowledge };
+    let request = RestoreRequest {
+        revision,
+        objects,
+        expected_revision: careful.if_revision,
+        acknowledge: careful.acknowledge,
+        rollout: rollout::request(&careful.stages),
+    };
     if plan_only {
         let planning = api.post("/v1/restore/plan", &request, Some(LONG_TIMEOUT));
         let planned: PlanView = Progress::new(format).during("planning", Box::pin(planning)).await?;
@@ -48,7 +54,10 @@ pub(super) async fn restore(api: &Api, restore: Restore, format: Format) -> Resu
         if matches!(format, Format::Table | Format::Wide) {
             let only: String = request.objects.iter().map(|object| format!(" --object {object}")).collect();
             let base = planned.base_revision;
-            word(&format!("nothing was written; to do it: holdfast restore {revision}{only} --if-revision {base}"));
+            let stages = rollout::flags(&careful.stages);
+            word(&format!(
+                "nothing was written; to do it: holdfast restore {revision}{only}{stages} --if-revision {base}"
+            ));
         }
         return Ok(End::Done);
     }

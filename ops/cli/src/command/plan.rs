@@ -1,20 +1,30 @@
 //! `plan`.
 
-use holdfast_api::object::Change;
+use holdfast_api::object::{ApplyRequest, Change};
 use holdfast_api::policy::PlanView;
 
 use super::apply::warn;
+use super::rollout;
 use crate::api::{Api, LONG_TIMEOUT};
-use crate::args::Documents;
+use crate::args::{Documents, Stages};
 use crate::documents::{flags, request};
 use crate::error::{End, Error};
 use crate::output::{Answer, Format, word};
 use crate::progress::Progress;
 use crate::{text, words};
 
+/// How many hosts of a stage are named, unless all are wanted.
+const STAGE_HOSTS_SHOWN: usize = 5;
+
 /// Shows what documents would change.
-pub(super) async fn plan(api: &Api, documents: Documents, detailed: bool, format: Format) -> Result<End, Error> {
-    let request = request(&documents)?;
+pub(super) async fn plan(
+    api: &Api,
+    documents: Documents,
+    stages: &Stages,
+    detailed: bool,
+    format: Format,
+) -> Result<End, Error> {
+    let request = ApplyRequest { rollout: rollout::request(stages), ..request(&documents)? };
     let planning = api.post("/v1/plan", &request, Some(LONG_TIMEOUT));
     let plan: PlanView = Progress::new(format).during("planning", Box::pin(planning)).await?;
     if plan.objects.is_empty() {
@@ -23,8 +33,9 @@ pub(super) async fn plan(api: &Api, documents: Documents, detailed: bool, format
     show(&plan, format)?;
     if matches!(format, Format::Table | Format::Wide) {
         word(&format!(
-            "nothing was written; to do exactly this and nothing else: holdfast apply {} --plan {}",
+            "nothing was written; to do exactly this and nothing else: holdfast apply {}{} --plan {}",
             flags(&documents),
+            rollout::flags(stages),
             plan.digest
         ));
     }
@@ -58,6 +69,13 @@ fn text_of(plan: &PlanView, wide: bool) -> String {
     }
     if !lines.is_empty() {
         lines.push(String::new());
+    }
+    for (stage, number) in plan.stages.iter().zip(1..) {
+        let shown = if wide { usize::MAX } else { STAGE_HOSTS_SHOWN };
+        let named: Vec<&str> = stage.names.iter().take(shown).map(String::as_str).collect();
+        let more = if stage.hosts > named.len() as u64 { ", …" } else { "" };
+        let hosts = words::count(stage.hosts, "host");
+        lines.push(format!("stage {number} ({}): {hosts}: {}{more}", stage.stage, named.join(", ")));
     }
     let hidden =
         if plan.hosts_hidden > 0 { format!(" ({} that you may not see)", plan.hosts_hidden) } else { String::new() };

@@ -8,6 +8,7 @@ use serde_json::json;
 use super::wait::{Awaited, Next};
 use crate::api::{Api, escape};
 use crate::args::{Rollout, Stages};
+use crate::documents::quoted;
 use crate::error::{End, Error};
 use crate::output::{Answer, Format, or_dash, table, word};
 use crate::progress::Progress;
@@ -22,6 +23,22 @@ pub(super) fn request(stages: &Stages) -> Option<RolloutRequest> {
         // A part of a second is a second more.
         stage_timeout_s: Some(u32::try_from(stages.stage_timeout.as_millis().div_ceil(1_000)).unwrap_or(u32::MAX)),
     })
+}
+
+/// The same flags again, each after a space.
+pub(super) fn flags(stages: &Stages) -> String {
+    if !stages.rollout {
+        return String::new();
+    }
+    let mut flags = " --rollout".to_owned();
+    stages.stages.iter().for_each(|stage| flags.push_str(&format!(" --stage {}", quoted(stage))));
+    for (flag, count) in [("max-failed", stages.max_failed), ("max-unknown", stages.max_unknown)] {
+        if count > 0 {
+            flags.push_str(&format!(" --{flag} {count}"));
+        }
+    }
+    flags.push_str(&format!(" --stage-timeout {}s", stages.stage_timeout.as_millis().div_ceil(1_000)));
+    flags
 }
 
 /// Lists rollouts, shows one, waits for its end, or moves it.
@@ -192,6 +209,7 @@ mod tests {
         };
         RolloutView {
             id: "ro_1".to_owned(),
+            version: 1,
             operation: "op_1".to_owned(),
             revision: 8,
             held_revision: 7,

@@ -118,6 +118,7 @@ fn of_problem(problem: &Problem) -> Option<&'static str> {
         | ProblemType::RolloutOpen
         | ProblemType::RolloutState
         | ProblemType::StaleRevision
+        | ProblemType::StaleRollout
         | ProblemType::UnexpectedCount => None,
     }
 }

@@ -103,6 +103,7 @@ fn end_of(problem: &Problem) -> End {
             | ProblemType::StaleObject
             | ProblemType::StalePlan
             | ProblemType::StaleRevision
+            | ProblemType::StaleRollout
             | ProblemType::UnexpectedCount,
         ) => End::Conflict,
         Some(ProblemType::NotAllowed | ProblemType::Unauthenticated) => End::NotAllowed,

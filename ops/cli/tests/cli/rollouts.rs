@@ -3,7 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use holdfast_identity::https::{Client, Request, Response};
+use holdfast_identity::{TrustRoots, tls};
 use holdfast_model::statement::OutcomeKind;
+use hyper::Method;
+use hyper::header::{CONTENT_TYPE, ETAG, IF_MATCH};
 use serde_json::Value;
 
 use crate::intent::POLICIES;
@@ -221,6 +225,144 @@ async fn a_stage_that_takes_too_long_halts_and_names_whom_it_waited_for() {
     let halted = plane.run(&["rollout", "watch", &id, "--timeout", "30s"]).await;
     let said = "stage 1 took its 3 s and waits for 1: default/db-2 (";
     assert!(halted.code == 1 && halted.stderr.contains(said), "{halted:?}");
+}
+
+#[tokio::test]
+async fn a_plan_says_who_would_be_in_which_stage_and_its_digest_is_good_for_these_stages_alone() {
+    let plane = mk_plane().await;
+    let stages = ["--rollout", "--stage", "50%", "--stage", "100%"];
+    let change = |command: &'static str, more: &[&str]| {
+        [&[command, "-f", "change.yaml"], more].concat().iter().map(|word| (*word).to_owned()).collect::<Vec<_>>()
+    };
+    let run = async |arguments: Vec<String>| plane.run(&arguments.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    let told = run(change("plan", &stages)).await;
+    assert!(told.stdout.contains("stage 1 (50%): 2 hosts: default/") && told.code == 0, "{told:?}");
+    assert!(told.stderr.contains("--rollout --stage 50% --stage 100% --stage-timeout 1800s --plan "), "{told:?}");
+    let planned = run(change("plan", &[stages.as_slice(), &["-o", "json"]].concat())).await.json();
+    let at_once = run(change("plan", &["-o", "json"])).await.json();
+    assert!(planned["digest"] != at_once["digest"] && at_once["stages"] == Value::Null, "{at_once}");
+    let digest = planned["digest"].as_str().expect("a digest");
+    for other in [&[][..], &["--rollout", "--stage", "100%"], &[&stages[..], &["--max-failed", "1"]].concat()] {
+        let refused = run(change("apply", &[&["--plan", digest], other].concat())).await;
+        assert!(refused.code == 4 && refused.stderr.contains("something else than the plan"), "{refused:?}");
+    }
+    let nobody = run(change("plan", &["--rollout", "--stage", "app=ghost"])).await;
+    assert!(nobody.code == 1 && nobody.stderr.contains("the stage `app=ghost` adds no host"), "{nobody:?}");
+
+    let begun = run(change("apply", &[&["--plan", digest, "-o", "json"], &stages[..]].concat())).await.json();
+    let id = begun["rollout"].as_str().expect("it began");
+    let told = "SELECT string_agg(namespace || '/' || name, ',' ORDER BY namespace, name) FROM rollout_hosts JOIN hosts USING (host_id) WHERE stage = 1";
+    let first: Vec<&str> =
+        planned["stages"][0]["names"].as_array().expect("names").iter().filter_map(Value::as_str).collect();
+    assert_eq!(plane.postgres.sql(told).trim(), first.join(","), "who was planned is who is in it");
+    plane.file("change.yaml", &POLICIES.replace("tcp: 5432", "tcp: 5434"));
+    let refused = run(change("plan", &stages)).await;
+    assert!(refused.code == 4 && refused.stderr.contains(&format!("rollout {id} is open")), "{refused:?}");
+    let warned = run(change("plan", &[])).await;
+    assert!(warned.stderr.contains("2 hosts are held at revision 5") && warned.code == 0, "{warned:?}");
+    let created =
+        plane.run(&["api-token", "create", "ci", "--role", "viewer", "--namespace", "default"]).await.ended(0);
+    let narrow = [&["plan", "-f", "change.yaml"], &stages[..]].concat();
+    assert_eq!(plane.run_as(created.trim(), &narrow).await.code, 5);
+}
+
+#[tokio::test]
+async fn modes_and_restores_go_in_stages_too_and_what_changes_meanwhile_says_who_is_held() {
+    let mut plane = mk_plane().await;
+    let set = ["mode", "set", "all", "simulation", "--expect", "4", "--rollout", "--stage", "app=db", "-o", "json"];
+    let begun = plane.run(&set).await.json();
+    let id = begun["rollout"].as_str().expect("it began").to_owned();
+    plane.render().await;
+    assert_eq!(get(&plane, &id).await["held_hosts"], 2);
+
+    let held = |revision: u64, hosts: &str| format!("{hosts} held at revision {revision} by {id}");
+    let restored = plane.run(&["restore", "5", "--object", "Policy/default/db"]).await;
+    assert!(restored.code == 0, "{restored:?}");
+    let later = plane.run(&["mode", "set", "app=web", "visibility", "--expect", "2"]).await;
+    assert!(later.code == 0 && later.stderr.contains(&held(5, "2 hosts are")), "{later:?}");
+    let out = plane.run(&["host", "decommission", "web-2"]).await;
+    let said = format!("{} (progressing): those that let default/web-2 in go on until", held(5, "1 host is"));
+    assert!(out.code == 0 && out.stderr.contains(&said), "{out:?}");
+    plane.run(&["rollout", "abort", &id]).await.ended(0);
+    plane.render().await;
+    for name in ["db-1", "db-2", "web-1"] {
+        plane.says(name, OutcomeKind::Applied).await;
+    }
+    let back = ["restore", "5", "--rollout", "--stage", "app=db", "-o", "json"];
+    let planned = plane.run(&[&back[..], &["--plan-only"]].concat()).await.json();
+    assert_eq!(planned["stages"][0]["names"], serde_json::json!(["default/db-1", "default/db-2"]), "{planned}");
+    let begun = plane.run(&back).await.json();
+    assert!(begun["rollout"].is_string(), "{begun}");
+    assert_eq!(plane.run(&["rebuild", "--check"]).await.code, 0);
+}
+
+#[tokio::test]
+async fn what_is_acknowledged_of_a_change_at_once_is_good_for_no_change_in_stages() {
+    let plane = mk_plane().await;
+    let all = ["delete", "Policy/default/db", "NetworkPolicy/default/web"];
+    let stages = ["--rollout", "--stage", "app=db"];
+    let digest_of = async |more: &[&str]| {
+        let braked = plane.run(&[&all[..], more, &["-o", "json"]].concat()).await;
+        let problem: Value = serde_json::from_str(&braked.stderr).expect("a problem");
+        problem["brake"]["acknowledge"].as_str().expect("it leaves no host a rule").to_owned()
+    };
+    let (at_once, in_stages) = (digest_of(&[]).await, digest_of(&stages).await);
+    assert_ne!(at_once, in_stages);
+    let refused = plane.run(&[&all[..], &stages, &["--acknowledge", &at_once]].concat()).await;
+    assert!(refused.code == 4 && refused.stderr.contains("what was acknowledged is another change"), "{refused:?}");
+    let refused = plane.run(&[&all[..], &["--acknowledge", &in_stages]].concat()).await;
+    assert_eq!(refused.code, 4, "{refused:?}");
+    plane.run(&[&all[..], &stages, &["--acknowledge", &in_stages]].concat()).await.ended(0);
+}
+
+#[tokio::test]
+async fn a_rollout_and_a_host_are_moved_as_they_were_read_or_not_at_all() {
+    let mut plane = mk_plane().await;
+    let id = begin(&plane).await;
+    let path = format!("/v1/rollouts/{id}");
+    let read = ask(&plane, Method::GET, &path, None).await;
+    let tag = tag_of(&read);
+    let paused = ask(&plane, Method::POST, &format!("{path}/pause"), Some(&tag)).await;
+    assert!(paused.status.as_u16() == 200 && tag_of(&paused) != tag, "{paused:?}");
+    for moved in ["pause", "resume", "abort"] {
+        let refused = ask(&plane, Method::POST, &format!("{path}/{moved}"), Some(&tag)).await;
+        let problem: Value = serde_json::from_slice(&refused.body).expect("a problem");
+        let wanted = (412, Value::from("urn:holdfast:problem:stale-rollout"));
+        assert_eq!((refused.status.as_u16(), problem["type"].clone()), wanted, "{moved}: {problem}");
+    }
+    assert_eq!(get(&plane, &id).await["state"], "paused");
+    let resumed = ask(&plane, Method::POST, &format!("{path}/resume"), Some(&tag_of(&paused))).await;
+    assert_eq!(resumed.status.as_u16(), 200);
+
+    // Somebody takes the host out and enrols another by its name meanwhile.
+    let read = ask(&plane, Method::GET, "/v1/hosts/web-2", None).await;
+    plane.run(&["host", "decommission", "web-2"]).await.ended(0);
+    plane.enrol("web-2", "10.0.0.9").await;
+    let out = "/v1/hosts/web-2/decommission";
+    let refused = ask(&plane, Method::POST, out, Some(&tag_of(&read))).await;
+    let problem: Value = serde_json::from_slice(&refused.body).expect("a problem");
+    assert_eq!((refused.status.as_u16(), &problem["type"]), (412, &"urn:holdfast:problem:stale-object".into()));
+    let read = ask(&plane, Method::GET, "/v1/hosts/web-2", None).await;
+    assert_eq!(ask(&plane, Method::POST, out, Some(&tag_of(&read))).await.status.as_u16(), 200);
+}
+
+/// What the door answers, to who shows this tag.
+async fn ask(plane: &Plane, method: Method, path: &str, tag: Option<&str>) -> Response {
+    let roots = TrustRoots::load(&plane.folder().join("ca.pem")).expect("the CA");
+    let client = Client::new(tls::https(&roots).expect("a configuration"));
+    let body = if method == Method::GET { Vec::new() } else { b"{}".to_vec() };
+    let request = Request::new(method, format!("{}{path}", plane.api())).bearer(plane.admin()).expect("a token");
+    let request = request.header(CONTENT_TYPE, "application/json").expect("a header");
+    let request = match tag {
+        Some(tag) => request.header(IF_MATCH, tag).expect("a header"),
+        None => request,
+    };
+    client.request(request.body(body)).await.expect("an answer")
+}
+
+fn tag_of(response: &Response) -> String {
+    let tag = response.headers.get(ETAG).unwrap_or_else(|| panic!("{response:?}"));
+    tag.to_str().expect("text").to_owned()
 }
 
 #[tokio::test]

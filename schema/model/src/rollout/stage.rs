@@ -3,7 +3,8 @@
 //! - It is settled when a rollout begins, by the ids and labels of that moment, and never changes.
 //! - A host is in the first stage that names it and in no other; hosts that none names make one more stage, the last.
 //! - A share is of all hosts, and counts those of earlier stages: `10%` then `50%` opens one in ten, then one in two. It takes one host at least. Which
-//!   ones is told by a digest of rollout and host: the same for whoever computes it, other hosts in each rollout.
+//!   ones is told by a digest of the revision that hosts are held at and the host: the same for whoever computes it, a plan too, and other hosts in each
+//!   rollout.
 //! - A stage that would add nobody is refused by its name: it is a mistake that would look like a proof.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,8 +14,9 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
-use crate::ids::{HostId, RolloutId};
+use crate::ids::HostId;
 use crate::label::{Labels, Selector, SelectorError};
+use crate::numbers::Revision;
 
 /// The most stages that one may name.
 pub const STAGES_MAX: usize = 20;
@@ -120,18 +122,14 @@ pub struct Stage {
 ///
 /// # Errors
 /// [`StageError::Nobody`] names the first stage that adds no host.
-pub fn assign(
-    rollout: RolloutId,
-    specs: &[StageSpec],
-    hosts: &BTreeMap<HostId, Labels>,
-) -> Result<Vec<Stage>, StageError> {
+pub fn assign(held: Revision, specs: &[StageSpec], hosts: &BTreeMap<HostId, Labels>) -> Result<Vec<Stage>, StageError> {
     if specs.is_empty() || specs.len() > STAGES_MAX {
         return Err(StageError::Count);
     }
     if hosts.is_empty() {
         return Err(StageError::NoHost);
     }
-    let mut left: BTreeSet<(Digest, HostId)> = hosts.keys().map(|host| (place(rollout, *host), *host)).collect();
+    let mut left: BTreeSet<(Digest, HostId)> = hosts.keys().map(|host| (place(held, *host), *host)).collect();
     let mut stages: Vec<Stage> = Vec::new();
     for spec in specs {
         let taken = hosts.len() - left.len();
@@ -168,11 +166,11 @@ fn why_nobody(spec: &StageSpec, is_all_taken: bool, hosts: &BTreeMap<HostId, Lab
     }
 }
 
-/// Where a host stands in the order of a rollout.
-fn place(rollout: RolloutId, host: HostId) -> Digest {
-    let mut named = [0; 32];
-    named[..16].copy_from_slice(rollout.uuid().as_bytes());
-    named[16..].copy_from_slice(host.uuid().as_bytes());
+/// Where a host stands in the order of a rollout: one revision is held by one rollout at most, for the change makes the next.
+fn place(held: Revision, host: HostId) -> Digest {
+    let mut named = [0; 24];
+    named[..8].copy_from_slice(&held.raw().to_be_bytes());
+    named[8..].copy_from_slice(host.uuid().as_bytes());
     Digest::of(&named)
 }
 
@@ -187,8 +185,8 @@ mod tests {
         HostId::new(Uuid::from_u128(n))
     }
 
-    fn rollout(n: u128) -> RolloutId {
-        RolloutId::new(Uuid::from_u128(n))
+    fn held(n: u64) -> Revision {
+        Revision::from_raw(n)
     }
 
     /// The first `canaries` of `count` hosts are canaries.
@@ -202,7 +200,7 @@ mod tests {
     }
 
     fn counts(texts: &[&str], hosts: &BTreeMap<HostId, Labels>) -> Result<Vec<usize>, StageError> {
-        let stages = assign(rollout(1), &specs(texts), hosts)?;
+        let stages = assign(held(1), &specs(texts), hosts)?;
         Ok(stages.iter().map(|stage| stage.hosts.len()).collect())
     }
 
@@ -211,7 +209,7 @@ mod tests {
         let hosts = mk_hosts(100, 2);
         assert_eq!(counts(&["canary=true", "10%", "100%"], &hosts), Ok(vec![2, 8, 90]));
         assert_eq!(counts(&["canary"], &hosts), Ok(vec![2, 98]));
-        let stages = assign(rollout(1), &specs(&["canary"]), &hosts).expect("stages");
+        let stages = assign(held(1), &specs(&["canary"]), &hosts).expect("stages");
         assert_eq!(stages.last().map(|stage| stage.spec.clone()), Some(StageSpec::Rest));
     }
 
@@ -248,15 +246,15 @@ mod tests {
     proptest! {
         #[test]
         fn every_host_is_in_exactly_one_stage_and_the_same_for_whoever_computes_it(
-            count in 1_u128..60, canaries in 0_u128..10, percents in prop::collection::vec(1_u8..=100, 1..4), seed: u128,
+            count in 1_u128..60, canaries in 0_u128..10, percents in prop::collection::vec(1_u8..=100, 1..4), seed: u64,
         ) {
             let hosts = mk_hosts(count, canaries);
             let mut wanted: Vec<StageSpec> = percents.into_iter().map(StageSpec::Percent).collect();
             if canaries > 0 {
                 wanted.insert(0, "canary".parse().expect("a stage"));
             }
-            let stages = assign(rollout(seed), &wanted, &hosts);
-            prop_assert_eq!(&stages, &assign(rollout(seed), &wanted, &hosts));
+            let stages = assign(held(seed), &wanted, &hosts);
+            prop_assert_eq!(&stages, &assign(held(seed), &wanted, &hosts));
             if let Ok(stages) = stages {
                 prop_assert!(stages.iter().all(|stage| !stage.hosts.is_empty()));
                 let all: Vec<HostId> = stages.iter().flat_map(|stage| stage.hosts.iter().copied()).collect();

@@ -3,8 +3,8 @@
 //! - The abort of a rollout alone is not asked: it is the way out.
 //! - What is judged is what is stored: a change is judged on one revision and stored on that one or not at all; where another came between, it is judged
 //!   again.
-//! - An acknowledgement names the digest of the plan, which names base, objects with their content, and every host's bodies: it is good for this change
-//!   on this revision.
+//! - An acknowledgement names the digest of the plan, which names base, objects with their content, every host's bodies, and the stages: it is good for
+//!   this change on this revision, in these stages or at once.
 //! - What was done before under the name of its request is answered, never judged.
 //!
 //! The judgement is the model's ([`holdfast_model::brake`]).
@@ -110,7 +110,7 @@ pub(crate) async fn store(door: &Shared, caller: &Caller, asked: Asked) -> Resul
                 return applied.map(|applied| (base, (applied, None))).ok_or_else(refusal);
             }
         }
-        let because = match judged(door, caller, &base, &wanted, asked.acknowledge.as_ref()).await? {
+        let because = match judged(door, caller, &base, (&wanted, start.as_ref()), asked.acknowledge.as_ref()).await? {
             Judged::Little => None,
             Judged::Meant => said.clone(),
             Judged::Braked(refusal) => {
@@ -143,15 +143,15 @@ pub(crate) enum Judged {
     Braked(Refusal),
 }
 
-/// Judges a change on a revision.
+/// Judges a change on a revision, with the stages in which it is to go.
 pub(crate) async fn judged(
     door: &Shared,
     caller: &Caller,
     base: &Arc<Snapshot>,
-    wanted: &Arc<Wanted>,
+    (wanted, start): (&Arc<Wanted>, Option<&RolloutStart>),
     acknowledge: Option<&Acknowledgement>,
 ) -> Result<Judged, Refusal> {
-    let trial = tried(door, base, wanted).await?;
+    let trial = tried(door, base, wanted, start).await?;
     let Some(braked) = &trial.braked else { return Ok(Judged::Little) };
     if is_meant(&trial, acknowledge) {
         return Ok(Judged::Meant);
@@ -167,9 +167,14 @@ fn made_on(asked: &Asked, base: &Snapshot) -> Result<(Arc<Wanted>, Option<Rollou
 }
 
 /// Tries a change beside the threads that serve; whoever holds the turn waits for no plan.
-async fn tried(door: &Shared, base: &Arc<Snapshot>, wanted: &Arc<Wanted>) -> Result<Trial, Refusal> {
-    let (base, wanted, limits) = (Arc::clone(base), Arc::clone(wanted), door.brake.limits);
-    let trial = tokio::task::spawn_blocking(move || try_on(&base, &wanted, limits));
+async fn tried(
+    door: &Shared,
+    base: &Arc<Snapshot>,
+    wanted: &Arc<Wanted>,
+    start: Option<&RolloutStart>,
+) -> Result<Trial, Refusal> {
+    let (base, wanted, start, limits) = (Arc::clone(base), Arc::clone(wanted), start.cloned(), door.brake.limits);
+    let trial = tokio::task::spawn_blocking(move || try_on(&base, &wanted, start.as_ref(), limits));
     trial.await.map_err(|error| Refusal::defect(&error))
 }
 

@@ -13,6 +13,7 @@ use holdfast_api::problem::Problem;
 use holdfast_api::status::{DecommissionHost, DecommissionedHost};
 use holdfast_events::{Detail, Directive, DirectiveKind, Hint};
 use holdfast_model::ids::HostId;
+use holdfast_model::numbers::Revision;
 use holdfast_model::secret::secret_at;
 use holdfast_store::intent::{Decommission, Decommissioned, KeptDecommission};
 use holdfast_store::once::{Once, RequestKey};
@@ -20,8 +21,10 @@ use holdfast_store::once::{Once, RequestKey};
 use super::auth::{Act, Caller};
 use super::brake::{self, Judged, TRIES_MAX};
 use super::door::Shared;
+use super::etag::IfMatch;
 use super::hosts::find_one;
 use super::names::host_name;
+use super::objects::held;
 use super::plan::Wanted;
 use super::refuse::Refusal;
 use super::request::Body;
@@ -31,15 +34,18 @@ use super::request::Body;
 #[utoipa::path(post, path = "/v1/hosts/{host}/decommission", operation_id = "decommission_host", tag = "hosts", params(
     ("host" = String, Path, description = "`ho_…`, `namespace%2Fname`, a name in `default`, or a name that only one namespace has"),
     ("Idempotency-Key" = Option<String>, Header, description = "The name of this request, the caller's own: the same again is answered, not done"),
+    ("If-Match" = Option<String>, Header, description = "The `etag` of the host that was read: refused if it is enrolled in another way now"),
 ), request_body = DecommissionHost, responses(
     (status = 200, body = DecommissionedHost),
     (status = 409, description = "Many of its peers lose much by it", body = Problem, content_type = "application/problem+json"),
     (status = 404, description = "There is no such host, or it is out already", body = Problem, content_type = "application/problem+json"),
+    (status = 412, description = "The host is not as it was read", body = Problem, content_type = "application/problem+json"),
     (status = "default", description = "Refused", body = Problem, content_type = "application/problem+json"),
 ))]
 pub(crate) async fn decommission(
     State(door): State<Shared>,
     caller: Caller,
+    IfMatch(shown): IfMatch,
     Path(host): Path<String>,
     Body { value: wanted, key }: Body<DecommissionHost>,
 ) -> Result<Json<DecommissionedHost>, Refusal> {
@@ -53,28 +59,48 @@ pub(crate) async fn decommission(
     if let Some(key) = key.clone()
         && let Some(before) = door.store.recall_decommission(key).await?
     {
-        return before_of(before);
+        return before_of(&door, before).await;
     }
-    let (host, name, done) = take_out(&door, &caller, &host, detail, wanted.acknowledge, key).await?;
+    let asked = Asked { host, shown, detail, acknowledge: wanted.acknowledge, key };
+    let (host, name, done) = take_out(&door, &caller, asked).await?;
     let (revision, operation) = match done {
         Once::Now(Decommissioned::Out { revision, operation }) => (revision, operation),
         Once::Now(Decommissioned::Unknown) => {
             return Err(Refusal::not_found(format!("host {host}: it is out already")));
         }
         Once::Now(Decommissioned::Moved) => return Err(Refusal::overtaken()),
-        before @ (Once::Before(_) | Once::Other) => return before_of(before),
+        before @ (Once::Before(_) | Once::Other) => return before_of(&door, before).await,
     };
     door.ring([Hint::Intent, Hint::Event]);
     tracing::info!(actor = %caller.actor(), %host, %revision, "a host was taken out");
     if let Err(error) = door.directives.try_send(Directive { kind: DirectiveKind::Reconnect, host }) {
         tracing::warn!(%error, %host, "its agent is not told; its session ends at the next compare");
     }
-    Ok(Json(DecommissionedHost {
+    Ok(Json(out(&door, KeptDecommission { host, name, revision, operation }).await))
+}
+
+/// What was done, with what does not happen at once.
+async fn out(door: &Shared, kept: KeptDecommission) -> DecommissionedHost {
+    let KeptDecommission { host, name, revision, operation } = kept;
+    let outcome = format!("those that let {name} in go on until their stage opens or the rollout is aborted");
+    DecommissionedHost {
+        warnings: held(door, None, &outcome).await,
         host: host.to_string(),
         name,
         revision: revision.raw(),
         operation: operation.to_string(),
-    }))
+    }
+}
+
+/// A host that somebody wants out.
+struct Asked {
+    /// As it was written.
+    host: String,
+    /// Since which revision it is enrolled as it was read, if that is shown.
+    shown: Option<u64>,
+    detail: Detail,
+    acknowledge: Option<Acknowledgement>,
+    key: Option<RequestKey>,
 }
 
 /// A host, its name, and what came of taking it out.
@@ -91,25 +117,26 @@ async fn done_before(door: &Shared, key: Option<&RequestKey>, refusal: Refusal) 
 }
 
 /// Takes it out on a revision on which its peers lose little by it, or are said to lose much.
-async fn take_out(
-    door: &Shared,
-    caller: &Caller,
-    text: &str,
-    detail: Detail,
-    acknowledge: Option<Acknowledgement>,
-    key: Option<RequestKey>,
-) -> Result<Taken, Refusal> {
+async fn take_out(door: &Shared, caller: &Caller, asked: Asked) -> Result<Taken, Refusal> {
+    let Asked { host: text, shown, detail, acknowledge, key } = asked;
     let said = brake::because(acknowledge.as_ref())?;
     let _turn = door.brake.turn().await;
     let mut tries = 0;
     loop {
         let base = door.intent.current().await?;
-        let (host, name) = match find_one(&base, caller, text) {
+        let (host, name) = match find_one(&base, caller, &text) {
             Ok(found) => (found.id, host_name(found)),
             Err(refusal) => return done_before(door, key.as_ref(), refusal).await,
         };
+        if let Some(shown) = shown {
+            let there = door.store.host_since(host, base.revision).await?;
+            if there.map(Revision::raw) != Some(shown) {
+                let refusal = Refusal::stale_object(format!("host {name}"), there, shown);
+                return done_before(door, key.as_ref(), refusal).await;
+            }
+        }
         let wanted = Arc::new(Wanted { hosts_out: [host].into(), ..Wanted::default() });
-        let because = match brake::judged(door, caller, &base, &wanted, acknowledge.as_ref()).await? {
+        let because = match brake::judged(door, caller, &base, (&wanted, None), acknowledge.as_ref()).await? {
             Judged::Little => None,
             Judged::Meant => said.clone(),
             Judged::Braked(refusal) => return done_before(door, key.as_ref(), refusal).await,
@@ -126,10 +153,10 @@ async fn take_out(
 }
 
 /// The answer to what was done before under the name of the request.
-fn before_of(before: Once<Decommissioned, KeptDecommission>) -> Result<Json<DecommissionedHost>, Refusal> {
-    let Once::Before(KeptDecommission { host, name, revision, operation }) = before else {
-        return Err(Refusal::other_request());
-    };
-    let (host, operation) = (host.to_string(), operation.to_string());
-    Ok(Json(DecommissionedHost { host, name, revision: revision.raw(), operation }))
+async fn before_of(
+    door: &Shared,
+    before: Once<Decommissioned, KeptDecommission>,
+) -> Result<Json<DecommissionedHost>, Refusal> {
+    let Once::Before(kept) = before else { return Err(Refusal::other_request()) };
+    Ok(Json(out(door, kept).await))
 }

@@ -1,6 +1,7 @@
 //! Entity tags: what an answer is of, and that a change is made on nothing else.
 //!
-//! - The tag of an object is the revision since which it says what it says; that of all intent is the last revision.
+//! - The tag of an object is the revision since which it says what it says; that of all intent is the last revision;
+//!   that of a host the revision since which it is enrolled as it is; that of a rollout the number of its row.
 //! - Whoever shows a tag is refused when something else is there, in the transaction of the change.
 
 use axum::extract::FromRequestParts;
@@ -38,8 +39,16 @@ fn shown(headers: &HeaderMap) -> Result<Option<u64>, Refusal> {
 }
 
 /// The header that says what an answer is of.
-pub(crate) fn etag(revision: Revision) -> [(HeaderName, String); 1] {
-    [(header::ETAG, format!("\"{revision}\""))]
+pub(crate) type Tag = [(HeaderName, String); 1];
+
+/// The tag of what is so since a revision.
+pub(crate) fn etag(revision: Revision) -> Tag {
+    numbered(revision.raw())
+}
+
+/// The tag of what counts by itself what becomes of it.
+pub(crate) fn numbered(number: u64) -> Tag {
+    [(header::ETAG, format!("\"{number}\""))]
 }
 
 /// What a change of all intent is to be made on: the header says what the body may say.

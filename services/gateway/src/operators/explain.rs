@@ -39,7 +39,7 @@ pub(crate) struct FlowQuery {
     to: String,
     /// `443/tcp`, `53/udp`, `7/sctp`, `icmp`, `icmp/TYPE`, `icmp/TYPE/CODE` or `protocol/47` (`proto/47`).
     service: String,
-    /// At which revision, or at which time in RFC 3339; now if absent.
+    /// At which revision, or at which time in RFC 3339; now if absent. A revision's time is when its transaction began, a moment before it was in force.
     at: Option<String>,
 }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Path, State};
+use axum::response::AppendHeaders;
 use holdfast_api::authority::{HeldBackView, WaitsFor};
 use holdfast_api::object::Page;
 use holdfast_api::policy::{DiffView, HostPolicyView};
@@ -32,6 +33,7 @@ use super::changes::{policy_changes, rules_of_body};
 use super::cursor;
 use super::door::Shared;
 use super::drift::drift_view;
+use super::etag::{self, Tag};
 use super::fleet::{JudgedComponent, JudgedHost, held_view};
 use super::intent::Snapshot;
 use super::names::{Names, host_name, hosts, suggestion};
@@ -306,9 +308,13 @@ pub(crate) async fn one(
     State(door): State<Shared>,
     caller: Caller,
     Path(host): Path<String>,
-) -> Result<Json<HostView>, Refusal> {
+) -> Result<(AppendHeaders<Tag>, Json<HostView>), Refusal> {
     caller.may(Act::Read)?;
-    Ok(Json(judged(&door, &caller, &host).await?.1))
+    let (host, view) = judged(&door, &caller, &host).await?;
+    let latest = door.store.latest_revision().await?;
+    let since = door.store.host_since(host.status.host, latest).await?;
+    let since = since.ok_or_else(|| Refusal::not_found(format!("host {}", host.status.host)))?;
+    Ok((AppendHeaders(etag::etag(since)), Json(view)))
 }
 
 /// The policy that a host is to hold: which policies govern it, and the rules that come of them.

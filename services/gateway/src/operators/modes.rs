@@ -24,6 +24,7 @@ use super::objects::{Answered, answer};
 use super::plan::Wanted;
 use super::refuse::Refusal;
 use super::request::Body;
+use super::rollouts::InStages;
 
 /// How many hosts a refusal names.
 const NAMED_MAX: usize = 5;
@@ -69,7 +70,7 @@ pub(crate) async fn set_mode(
         only_if: None,
         key: key.map(|key| key.of(&caller)),
         acknowledge: request.acknowledge,
-        in_stages: None,
+        in_stages: InStages::read(&caller, Act::Edit, request.rollout)?,
     };
     let (base, applied) = brake::store(&door, &caller, asked).await?;
     answer(&door, Some(&base), applied, Vec::new(), on).await

@@ -27,7 +27,7 @@ use super::auth::{Act, Caller};
 use super::brake::{self, Asked};
 use super::cursor;
 use super::door::Shared;
-use super::etag::{self, IfMatch};
+use super::etag::{self, IfMatch, Tag};
 use super::intent::Snapshot;
 use super::names::{host_name, suggestion};
 use super::plan::{Wanted, check_digest, plan_now, views};
@@ -56,7 +56,7 @@ pub(crate) async fn apply(
 ) -> Result<Answered, Refusal> {
     caller.may(Act::Edit)?;
     let LargeBody { mut value, permit, key } = body;
-    let in_stages = InStages::read(&caller, value.rollout.take())?;
+    let in_stages = InStages::read(&caller, Act::Edit, value.rollout.take())?;
     let mut expected = etag::expected(value.expected_revision, tag)?;
     let acknowledge = value.acknowledge.clone();
     let demanded = value.expected_plan.clone();
@@ -70,7 +70,7 @@ pub(crate) async fn apply(
         {
             return answer(&door, None, (before, None), named, expected).await;
         }
-        let (_, plan) = plan_now(&door, Arc::clone(&wanted)).await?;
+        let (_, plan) = plan_now(&door, Arc::clone(&wanted), in_stages.as_ref()).await?;
         if let Err(refusal) = check_digest(&plan, demanded.as_deref()) {
             // Another that came at once may have done it while this one planned.
             let before = match key {
@@ -93,9 +93,6 @@ pub(crate) async fn apply(
     Ok(response)
 }
 
-/// What an answer is of.
-type Tag = [(HeaderName, String); 1];
-
 /// An answer, and whether it is of what was done before.
 pub(crate) type Answered = (AppendHeaders<Option<(HeaderName, &'static str)>>, Json<ApplyResponse>);
 
@@ -116,8 +113,7 @@ pub(crate) async fn answer(
         Applied::OtherRequest => return Err(Refusal::other_request()),
         Applied::Moved { revision } => return Err(Refusal::stale(revision, expected.unwrap_or_default())),
         Applied::Missing { missing } => return Err(Refusal::none_of(&missing)),
-        Applied::RolloutOpen { rollout } => return Err(Refusal::rollout_open(rollout)),
-        Applied::RendererOutdated => return Err(Refusal::renderer_outdated()),
+        Applied::NoRollout(obstacle) => return Err(Refusal::no_rollout(obstacle)),
         Applied::Before(KeptChange { revision, operation, rollout: begun }) => {
             rollout = begun;
             if operation.is_some() {
@@ -143,7 +139,7 @@ pub(crate) async fn answer(
         }
     };
     let mut warnings = warnings(door, changes.keys()).await;
-    warnings.extend(held(door, rollout).await);
+    warnings.extend(held(door, rollout, "they get this when their stage opens").await);
     let (operation, unchanged) = (by.map(|operation| operation.to_string()), by.is_none());
     let rollout = rollout.map(|rollout| rollout.to_string());
     let (revision, objects) = (revision.raw(), views(changes));
@@ -172,8 +168,8 @@ async fn warnings(door: &Shared, keys: impl Iterator<Item = &ObjectKey>) -> Vec<
     }
 }
 
-/// What the open rollout holds back of a change, if it does: this change's own, or another's.
-async fn held(door: &Shared, own: Option<RolloutId>) -> Vec<String> {
+/// What the open rollout holds back of a change, if it does: this change's own, or another's; and what comes of that.
+pub(crate) async fn held(door: &Shared, own: Option<RolloutId>, outcome: &str) -> Vec<String> {
     let open = match door.store.open_rollout().await {
         Ok(open) => open,
         Err(error) => {
@@ -184,7 +180,7 @@ async fn held(door: &Shared, own: Option<RolloutId>) -> Vec<String> {
     };
     let Some(open) = open else { return Vec::new() };
     let Some(held) = rollouts::held_view(&open) else { return Vec::new() };
-    let mut said = vec![format!("{}: they get this when their stage opens", held.text())];
+    let mut said = vec![format!("{}: {outcome}", held.text())];
     if let Some(rest) = open.stages.last().filter(|last| own == Some(open.id) && last.stage == StageSpec::Rest) {
         said.push(format!("no stage names {} of them: they are its last stage", rest.hosts));
     }
@@ -339,7 +335,7 @@ async fn take_out(
         only_if,
         key,
         acknowledge: request.acknowledge,
-        in_stages: InStages::read(caller, request.rollout)?,
+        in_stages: InStages::read(caller, Act::Edit, request.rollout)?,
     };
     let (base, applied) = brake::store(door, caller, asked).await?;
     answer(door, Some(&base), applied, Vec::new(), expected).await

@@ -1,7 +1,7 @@
 //! What a change would do: rendered on one consistent snapshot, compared host by host, written nowhere.
 //!
 //! - The renderer's own index and code: what a plan shows is what would be sent.
-//! - The digest names base revision, objects with what they are to say, and every host's two policies, so that an apply can demand exactly this.
+//! - The digest names base revision, objects with what they are to say, every host's two policies, and who is in which stage, so that an apply can demand exactly this.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use holdfast_api::object::{ApplyRequest, Change, ObjectChange};
-use holdfast_api::policy::{PlanView, PlannedHost};
+use holdfast_api::policy::{PlanView, PlannedHost, PlannedStage, STAGE_HOSTS_LISTED_MAX};
 use holdfast_api::problem::{Problem, ProblemType};
 use holdfast_documents::Source;
 use holdfast_model::brake::{BrakeLimits, Braked, Leaves, Loss, Toll};
@@ -19,17 +19,21 @@ use holdfast_model::intent::{EnrolledHost, Kind, Object, ObjectKey, Spec};
 use holdfast_model::name::Name;
 use holdfast_model::numbers::Revision;
 use holdfast_model::policy::Body;
+use holdfast_model::rollout::stage::Stage;
 use holdfast_render::{Affected, Edit, Index, render_hosts};
 use holdfast_store::intent::Prune;
+use holdfast_store::rollout::RolloutStart;
 
 use super::auth::{Act, Caller};
 use super::brake;
 use super::changes::policy_changes;
 use super::door::Shared;
 use super::intent::Snapshot;
-use super::names::Names;
+use super::names::{Names, host_name};
+use super::objects::held;
 use super::refuse::Refusal;
 use super::request::LargeBody;
+use super::rollouts::InStages;
 
 /// What a change asks for.
 #[derive(Clone, Debug, Default)]
@@ -113,7 +117,7 @@ pub(crate) struct Trial {
 }
 
 /// Tries a change on a snapshot, and judges what it takes away.
-pub(crate) fn try_on(base: &Snapshot, wanted: &Wanted, limits: BrakeLimits) -> Trial {
+pub(crate) fn try_on(base: &Snapshot, wanted: &Wanted, start: Option<&RolloutStart>, limits: BrakeLimits) -> Trial {
     let objects = wanted.changes(base);
     let before = base.index();
     let mut after = Index::clone(&before);
@@ -129,6 +133,7 @@ pub(crate) fn try_on(base: &Snapshot, wanted: &Wanted, limits: BrakeLimits) -> T
         }
     }
     let mut named = Named::new(base.revision, &objects, &wanted.puts);
+    start.into_iter().for_each(|start| named.in_stages(start));
     for host in &wanted.hosts_out {
         affected.extend(after.apply(Edit::RemoveHost(*host)));
         named.gone(*host);
@@ -186,12 +191,13 @@ pub(crate) struct Plan {
     hosts: Vec<(Name, PlannedHost)>,
     hosts_unchanged: u64,
     braked: Option<Braked>,
-    warnings: Vec<String>,
+    stages: Vec<Stage>,
+    pub(crate) warnings: Vec<String>,
 }
 
 /// Tries a change on a snapshot and puts it in words. Takes long on a large fleet.
-pub(crate) fn plan(base: &Snapshot, wanted: &Wanted, limits: BrakeLimits) -> Plan {
-    let Trial { digest, objects, hosts, braked } = try_on(base, wanted, limits);
+pub(crate) fn plan(base: &Snapshot, wanted: &Wanted, start: Option<RolloutStart>, limits: BrakeLimits) -> Plan {
+    let Trial { digest, objects, hosts, braked } = try_on(base, wanted, start.as_ref(), limits);
     let planned = hosts.iter().filter_map(|(host, before, after)| {
         let enrolled = base.intent.hosts.get(host)?;
         let changes = policy_changes(before, after);
@@ -201,7 +207,8 @@ pub(crate) fn plan(base: &Snapshot, wanted: &Wanted, limits: BrakeLimits) -> Pla
     let hosts: Vec<_> = planned.collect();
     let hosts_unchanged = base.intent.hosts.len().saturating_sub(hosts.len()) as u64;
     let warnings = warnings(base, wanted, &objects);
-    Plan { base_revision: base.revision, digest, objects, hosts, hosts_unchanged, braked, warnings }
+    let stages = start.map_or_else(Vec::new, |start| start.stages);
+    Plan { base_revision: base.revision, digest, objects, hosts, hosts_unchanged, braked, stages, warnings }
 }
 
 /// What would be odd about the objects, once they and what comes with them are in force.
@@ -247,6 +254,16 @@ impl Named {
         self.0.extend_from_slice(to.as_bytes());
     }
 
+    /// How it goes through the fleet: at once is another change than in stages, and in these another than in others.
+    fn in_stages(&mut self, start: &RolloutStart) {
+        let RolloutStart { rollout: _, stages, max_failed, max_unknown, stage_timeout_s } = start;
+        self.0.extend_from_slice(format!("in stages {max_failed} {max_unknown} {stage_timeout_s}\n").as_bytes());
+        for Stage { spec, hosts } in stages {
+            self.0.extend_from_slice(format!("stage {} {spec}\n", hosts.len()).as_bytes());
+            hosts.iter().for_each(|host| self.0.extend_from_slice(host.uuid().as_bytes()));
+        }
+    }
+
     fn gone(&mut self, host: HostId) {
         self.0.extend_from_slice(b"gone ");
         self.0.extend_from_slice(host.uuid().as_bytes());
@@ -257,6 +274,15 @@ impl Named {
     }
 }
 
+/// Who is in a stage, as a caller may see it.
+fn stage_view(stage: &Stage, base: &Snapshot, caller: &Caller) -> PlannedStage {
+    let hosts = stage.hosts.iter().filter_map(|host| base.intent.hosts.get(host));
+    let mut names: Vec<String> = hosts.filter(|host| caller.sees(&host.namespace)).map(host_name).collect();
+    names.sort();
+    names.truncate(STAGE_HOSTS_LISTED_MAX);
+    PlannedStage { stage: stage.spec.to_string(), hosts: stage.hosts.len() as u64, names }
+}
+
 impl Plan {
     pub(crate) fn view(self, caller: &Caller, base: &Snapshot, limits: BrakeLimits) -> PlanView {
         let names = Names::of(base, caller);
@@ -265,6 +291,7 @@ impl Plan {
             self.hosts.into_iter().partition(|(namespace, _)| caller.sees(namespace));
         seen.iter_mut().for_each(|(_, host)| names.name_changes(&mut host.changes));
         PlanView {
+            stages: self.stages.iter().map(|stage| stage_view(stage, base, caller)).collect(),
             base_revision: self.base_revision.raw(),
             digest: self.digest.to_string(),
             unchanged: self.objects.values().all(|change| *change == Change::Unchanged),
@@ -284,16 +311,47 @@ pub(crate) fn views(changes: BTreeMap<ObjectKey, Change>) -> Vec<ObjectChange> {
 }
 
 /// The plan of a change on the last revision.
-pub(crate) async fn plan_now(door: &Shared, wanted: Arc<Wanted>) -> Result<(Arc<Snapshot>, Plan), Refusal> {
+pub(crate) async fn plan_now(
+    door: &Shared,
+    wanted: Arc<Wanted>,
+    in_stages: Option<&InStages>,
+) -> Result<(Arc<Snapshot>, Plan), Refusal> {
     let base = door.intent.current().await?;
-    let plan = plan_of(door, Arc::clone(&base), wanted).await?;
+    let plan = plan_of(door, Arc::clone(&base), wanted, in_stages).await?;
     Ok((base, plan))
 }
 
 /// The plan of a change on a revision.
-pub(crate) async fn plan_of(door: &Shared, base: Arc<Snapshot>, wanted: Arc<Wanted>) -> Result<Plan, Refusal> {
+pub(crate) async fn plan_of(
+    door: &Shared,
+    base: Arc<Snapshot>,
+    wanted: Arc<Wanted>,
+    in_stages: Option<&InStages>,
+) -> Result<Plan, Refusal> {
+    let start = in_stages.map(|in_stages| in_stages.start(&base)).transpose()?;
     let limits = door.brake.limits();
-    door.compute(move || plan(&base, &wanted, limits)).await
+    door.compute(move || plan(&base, &wanted, start, limits)).await
+}
+
+/// The answer of a plan that somebody asks for: refused where its change would be for the stages that it is to go in, and with what a rollout holds
+/// back of it.
+pub(crate) async fn answer(
+    door: &Shared,
+    caller: &Caller,
+    base: &Snapshot,
+    mut plan: Plan,
+) -> Result<Json<PlanView>, Refusal> {
+    let changes_something = plan.objects.values().any(|change| *change != Change::Unchanged);
+    if changes_something
+        && !plan.stages.is_empty()
+        && let Some(obstacle) = door.store.rollout_obstacle().await?
+    {
+        return Err(Refusal::no_rollout(obstacle));
+    }
+    if changes_something {
+        plan.warnings.extend(held(door, None, "they would get this when their stage opens").await);
+    }
+    Ok(Json(plan.view(caller, base, door.brake.limits())))
 }
 
 /// What these documents would change, host by host; writes nothing.
@@ -309,16 +367,17 @@ pub(crate) async fn plan_change(
 ) -> Result<Json<PlanView>, Refusal> {
     caller.may(Act::Read)?;
     // A plan writes nothing: it needs no name.
-    let LargeBody { value, permit, key: _ } = body;
+    let LargeBody { mut value, permit, key: _ } = body;
+    let in_stages = InStages::read(&caller, Act::Read, value.rollout.take())?;
     let expected = (value.expected_revision, value.expected_plan.clone());
     let wanted = Arc::new(Wanted::read(value, &caller, Act::Read)?);
-    let (base, plan) = plan_now(&door, wanted).await?;
+    let (base, plan) = plan_now(&door, wanted, in_stages.as_ref()).await?;
     drop(permit);
     if let Some(revision) = expected.0.filter(|revision| *revision != plan.base_revision.raw()) {
         return Err(Refusal::stale(plan.base_revision, revision));
     }
     check_digest(&plan, expected.1.as_deref())?;
-    Ok(Json(plan.view(&caller, &base, door.brake.limits())))
+    answer(&door, &caller, &base, plan).await
 }
 
 /// Refuses a plan that is not the one that was demanded.
@@ -337,6 +396,7 @@ mod tests {
     use super::*;
     use holdfast_model::intent::Intent;
     use holdfast_model::policy::{Direction, Mode};
+    use holdfast_model::rollout::stage::StageSpec;
     use uuid::Uuid;
 
     fn mk_objects(text: &str) -> Vec<Object> {
@@ -366,7 +426,7 @@ mod tests {
     }
 
     fn planned(base: &Snapshot, wanted: &Wanted) -> Plan {
-        plan(base, wanted, BrakeLimits::default())
+        plan(base, wanted, None, BrakeLimits::default())
     }
 
     const WEB: &str = "apiVersion: holdfast.dev/v1\nkind: Policy\nmetadata: {name: p}\nspec:\n  hostSelector: \
@@ -475,6 +535,29 @@ mod tests {
         turned.puts.reverse();
         let base = mk_snapshot("");
         assert_eq!(planned(&base, &turned).digest, planned(&base, &mk_wanted(mk_objects(WEB), &[])).digest);
+    }
+
+    #[test]
+    fn the_digest_names_whether_the_change_goes_in_stages_and_in_which() {
+        let (base, wanted) = (mk_snapshot(""), mk_wanted(mk_objects(WEB), &[]));
+        let hosts: Vec<HostId> = base.intent.hosts.keys().copied().collect();
+        let start = |hosts: &[HostId], max_failed| RolloutStart {
+            rollout: holdfast_model::ids::RolloutId::new(uuid::Uuid::now_v7()),
+            stages: hosts.iter().map(|host| Stage { spec: StageSpec::Rest, hosts: [*host].into() }).collect(),
+            max_failed,
+            max_unknown: 0,
+            stage_timeout_s: 60,
+        };
+        let digest = |start| plan(&base, &wanted, start, BrakeLimits::default()).digest;
+        let turned: Vec<HostId> = hosts.iter().rev().copied().collect();
+        let all = [
+            digest(None),
+            digest(Some(start(&hosts, 0))),
+            digest(Some(start(&turned, 0))),
+            digest(Some(start(&hosts, 1))),
+        ];
+        assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), all.len(), "{all:?}");
+        assert_eq!(all[1], digest(Some(start(&hosts, 0))), "what the rollout is called is no part of it");
     }
 
     #[test]

@@ -15,6 +15,7 @@ use holdfast_model::ids::RolloutId;
 use holdfast_model::numbers::Revision;
 use holdfast_model::secret::{redacted, secret_at};
 use holdfast_runtime::Chain;
+use holdfast_store::rollout::Obstacle;
 use tracing::Instrument as _;
 use uuid::Uuid;
 
@@ -117,14 +118,29 @@ impl Refusal {
     }
 
     /// Another change goes through the fleet in stages.
-    pub(crate) fn rollout_open(rollout: RolloutId) -> Self {
+    fn rollout_open(rollout: RolloutId) -> Self {
         let text =
             format!("rollout {rollout} is open: finish or abort it first, or apply without one; nothing was changed");
         Self::new(ProblemType::RolloutOpen, text)
     }
 
+    /// No rollout can begin now.
+    pub(crate) fn no_rollout(obstacle: Obstacle) -> Self {
+        match obstacle {
+            Obstacle::Open(rollout) => Self::rollout_open(rollout),
+            Obstacle::Renderer => Self::renderer_outdated(),
+        }
+    }
+
+    /// Something became of a rollout since it was read.
+    pub(crate) fn stale_rollout(rollout: RolloutId, version: u64) -> Self {
+        let text =
+            format!("rollout {rollout} is not as it was read: its etag is \"{version}\" now; nothing was changed");
+        Self::new(ProblemType::StaleRollout, text)
+    }
+
     /// The renderer that leads would hold nobody back.
-    pub(crate) fn renderer_outdated() -> Self {
+    fn renderer_outdated() -> Self {
         let text = "the renderer that leads knows no rollouts, or none ever led: update every renderer, or apply without one; nothing was changed";
         Self::new(ProblemType::RendererOutdated, text)
     }

@@ -23,9 +23,10 @@ use super::door::Shared;
 use super::etag::{IfMatch, expected};
 use super::intent::Snapshot;
 use super::objects::{Answered, answer, keys_of_texts};
-use super::plan::{Wanted, plan_of};
+use super::plan::{self, Wanted, plan_of};
 use super::refuse::Refusal;
 use super::request::Body;
+use super::rollouts::InStages;
 
 /// What goes back, and to what.
 struct Back {
@@ -101,7 +102,7 @@ pub(crate) async fn restore(
         only_if: None,
         key: key.map(|key| key.of(&caller)),
         acknowledge: request.acknowledge,
-        in_stages: None,
+        in_stages: InStages::read(&caller, Act::Edit, request.rollout)?,
     };
     let (base, applied) = brake::store(&door, &caller, asked).await?;
     answer(&door, Some(&base), applied, Vec::new(), on).await
@@ -116,15 +117,16 @@ pub(crate) async fn restore(
 pub(crate) async fn plan_restore(
     State(door): State<Shared>,
     caller: Caller,
-    Body { value: request, key: _ }: Body<RestoreRequest>,
+    Body { value: mut request, key: _ }: Body<RestoreRequest>,
 ) -> Result<Json<PlanView>, Refusal> {
     caller.may(Act::Read)?;
+    let in_stages = InStages::read(&caller, Act::Read, request.rollout.take())?;
     let back = Back::read(&door, &caller, &request, Act::Read).await?;
     let base = door.intent.current().await?;
     let wanted = back.wanted(&base)?;
     if let Some(revision) = request.expected_revision.filter(|revision| *revision != base.revision.raw()) {
         return Err(Refusal::stale(base.revision, revision));
     }
-    let plan = plan_of(&door, Arc::clone(&base), wanted).await?;
-    Ok(Json(plan.view(&caller, &base, door.brake.limits())))
+    let plan = plan_of(&door, Arc::clone(&base), wanted, in_stages.as_ref()).await?;
+    plan::answer(&door, &caller, &base, plan).await
 }

@@ -10,7 +10,9 @@ mod start;
 use std::collections::BTreeMap;
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::{FromRequestParts, Path, State};
+use axum::http::request::Parts;
+use axum::response::AppendHeaders;
 use holdfast_api::object::Page;
 use holdfast_api::problem::{Problem, ProblemType};
 use holdfast_api::rollout::{HeldView, RolloutStageView, RolloutView};
@@ -20,7 +22,7 @@ use holdfast_model::ids::{IdError, RolloutId};
 use holdfast_model::numbers::Revision;
 use holdfast_model::rollout::RolloutState;
 use holdfast_model::status::{Counts, State as HostState};
-use holdfast_store::once::Once;
+use holdfast_store::once::{Once, RequestKey};
 use holdfast_store::rollout::{AbortAnswer, Aborted, KeptAbort, Moved, Rollout};
 use serde::Deserialize;
 use tokio::time::Instant;
@@ -32,6 +34,7 @@ pub(crate) use self::start::InStages;
 use super::auth::{Act, Caller};
 use super::cursor;
 use super::door::Shared;
+use super::etag::{self, IfMatch, Tag};
 use super::fleet::{JudgedHost, failure_of};
 use super::hosts::rfc3339;
 use super::refuse::Refusal;
@@ -77,6 +80,7 @@ fn view(caller: &Caller, rollout: &Rollout) -> RolloutView {
     });
     RolloutView {
         id: rollout.id.to_string(),
+        version: rollout.version,
         operation: rollout.operation.to_string(),
         revision: rollout.revision.raw(),
         held_revision: rollout.held_revision.raw(),
@@ -222,7 +226,7 @@ pub(crate) async fn one(
     caller: Caller,
     Path(id): Path<String>,
     Params(query): Params<OneQuery>,
-) -> Result<Json<RolloutView>, Refusal> {
+) -> Result<Answered, Refusal> {
     caller.may(Act::Read)?;
     let id = id_of(&id)?;
     let mut looks = Looks::new(&door, wait_of(query.wait.as_deref())?.unwrap_or_default());
@@ -230,13 +234,45 @@ pub(crate) async fn one(
         looks.next().await;
         let rollout = found(&door, id).await?;
         if rollout.state != RolloutState::Progressing || looks.is_over() {
-            return Ok(Json(looked_at(&door, &caller, &rollout).await?));
+            return Ok(answered(looked_at(&door, &caller, &rollout).await?));
         }
     }
 }
 
+/// A rollout, and the number of its row.
+type Answered = (AppendHeaders<Tag>, Json<RolloutView>);
+
+fn answered(view: RolloutView) -> Answered {
+    (AppendHeaders(etag::numbered(view.version)), Json(view))
+}
+
+/// What somebody asks of a rollout.
+pub(crate) struct Move {
+    caller: Caller,
+    id: RolloutId,
+    /// The number that its row had when it was read.
+    shown: Option<u64>,
+    key: Option<RequestKey>,
+}
+
+impl FromRequestParts<Shared> for Move {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, door: &Shared) -> Result<Self, Refusal> {
+        let caller = Caller::from_request_parts(parts, door).await?;
+        caller.may_everywhere(Act::Edit)?;
+        let path: Result<Path<String>, _> = Path::from_request_parts(parts, door).await;
+        let Path(id) = path.map_err(|error| Refusal::invalid("id", "id", error.to_string()))?;
+        let id = id_of(&id)?;
+        let IfMatch(shown) = IfMatch::from_request_parts(parts, door).await?;
+        let Key(key) = Key::from_request_parts(parts, door).await?;
+        let key = key.map(|key| key.of(&caller));
+        Ok(Self { caller, id, shown, key })
+    }
+}
+
 /// What is told after a rollout was moved; it is moved, so failing to look at its hosts would say otherwise.
-async fn moved(door: &Shared, caller: &Caller, id: RolloutId, was: Once<Moved>) -> Result<Json<RolloutView>, Refusal> {
+async fn moved(door: &Shared, caller: &Caller, id: RolloutId, was: Once<Moved>) -> Result<Answered, Refusal> {
     match was {
         Once::Now(Moved::Done) => {
             tracing::info!(rollout = %id, actor = %caller.actor(), "a rollout was moved");
@@ -244,10 +280,11 @@ async fn moved(door: &Shared, caller: &Caller, id: RolloutId, was: Once<Moved>) 
         }
         Once::Before(_) => {}
         Once::Now(Moved::Not(state)) => return Err(not_from(id, state)),
+        Once::Now(Moved::Stale(version)) => return Err(Refusal::stale_rollout(id, version)),
         Once::Now(Moved::Unknown) => return Err(Refusal::not_found(format!("rollout {id}"))),
         Once::Other => return Err(Refusal::other_request()),
     }
-    Ok(Json(view(caller, &found(door, id).await.map_err(Refusal::once_made)?)))
+    Ok(answered(view(caller, &found(door, id).await.map_err(Refusal::once_made)?)))
 }
 
 fn not_from(id: RolloutId, state: RolloutState) -> Refusal {
@@ -258,21 +295,17 @@ fn not_from(id: RolloutId, state: RolloutState) -> Refusal {
 #[utoipa::path(post, path = "/v1/rollouts/{id}/pause", operation_id = "pause_rollout", tag = "rollouts", params(
     ("id" = String, Path, description = "`ro_…`"),
     ("Idempotency-Key" = Option<String>, Header, description = "The name of this request, the caller's own: the same again is answered, not done"),
+    ("If-Match" = Option<String>, Header, description = "The `etag` of the rollout that was read: refused if something became of it since"),
 ), responses(
     (status = 200, body = RolloutView),
+    (status = 412, description = "It is not as it was read", body = Problem, content_type = "application/problem+json"),
     (status = 404, description = "There is no such rollout", body = Problem, content_type = "application/problem+json"),
     (status = 409, description = "It does not progress", body = Problem, content_type = "application/problem+json"),
     (status = "default", description = "Refused", body = Problem, content_type = "application/problem+json"),
 ))]
-pub(crate) async fn pause(
-    State(door): State<Shared>,
-    caller: Caller,
-    Path(id): Path<String>,
-    Key(key): Key,
-) -> Result<Json<RolloutView>, Refusal> {
-    caller.may_everywhere(Act::Edit)?;
-    let id = id_of(&id)?;
-    let was = door.store.pause_rollout(caller.actor(), id, key.map(|key| key.of(&caller))).await?;
+pub(crate) async fn pause(State(door): State<Shared>, asked: Move) -> Result<Answered, Refusal> {
+    let Move { caller, id, shown, key } = asked;
+    let was = door.store.pause_rollout(caller.actor(), id, shown, key).await?;
     moved(&door, &caller, id, was).await
 }
 
@@ -280,21 +313,17 @@ pub(crate) async fn pause(
 #[utoipa::path(post, path = "/v1/rollouts/{id}/resume", operation_id = "resume_rollout", tag = "rollouts", params(
     ("id" = String, Path, description = "`ro_…`"),
     ("Idempotency-Key" = Option<String>, Header, description = "The name of this request, the caller's own: the same again is answered, not done"),
+    ("If-Match" = Option<String>, Header, description = "The `etag` of the rollout that was read: refused if something became of it since"),
 ), responses(
     (status = 200, body = RolloutView),
+    (status = 412, description = "It is not as it was read", body = Problem, content_type = "application/problem+json"),
     (status = 404, description = "There is no such rollout", body = Problem, content_type = "application/problem+json"),
     (status = 409, description = "It was neither paused nor halted", body = Problem, content_type = "application/problem+json"),
     (status = "default", description = "Refused", body = Problem, content_type = "application/problem+json"),
 ))]
-pub(crate) async fn resume(
-    State(door): State<Shared>,
-    caller: Caller,
-    Path(id): Path<String>,
-    Key(key): Key,
-) -> Result<Json<RolloutView>, Refusal> {
-    caller.may_everywhere(Act::Edit)?;
-    let id = id_of(&id)?;
-    let was = door.store.resume_rollout(caller.actor(), id, key.map(|key| key.of(&caller))).await?;
+pub(crate) async fn resume(State(door): State<Shared>, asked: Move) -> Result<Answered, Refusal> {
+    let Move { caller, id, shown, key } = asked;
+    let was = door.store.resume_rollout(caller.actor(), id, shown, key).await?;
     moved(&door, &caller, id, was).await
 }
 
@@ -302,21 +331,17 @@ pub(crate) async fn resume(
 #[utoipa::path(post, path = "/v1/rollouts/{id}/abort", operation_id = "abort_rollout", tag = "rollouts", params(
     ("id" = String, Path, description = "`ro_…`"),
     ("Idempotency-Key" = Option<String>, Header, description = "The name of this request, the caller's own: the same again is answered, not done"),
+    ("If-Match" = Option<String>, Header, description = "The `etag` of the rollout that was read: refused if something became of it since"),
 ), responses(
     (status = 200, body = RolloutView),
+    (status = 412, description = "It is not as it was read", body = Problem, content_type = "application/problem+json"),
     (status = 404, description = "There is no such rollout", body = Problem, content_type = "application/problem+json"),
     (status = 409, description = "It ended before", body = Problem, content_type = "application/problem+json"),
     (status = "default", description = "Refused", body = Problem, content_type = "application/problem+json"),
 ))]
-pub(crate) async fn abort(
-    State(door): State<Shared>,
-    caller: Caller,
-    Path(id): Path<String>,
-    Key(key): Key,
-) -> Result<Json<RolloutView>, Refusal> {
-    caller.may_everywhere(Act::Edit)?;
-    let id = id_of(&id)?;
-    let was = door.store.abort_rollout(caller.actor(), id, key.map(|key| key.of(&caller))).await?;
+pub(crate) async fn abort(State(door): State<Shared>, asked: Move) -> Result<Answered, Refusal> {
+    let Move { caller, id, shown, key } = asked;
+    let was = door.store.abort_rollout(caller.actor(), id, shown, key).await?;
     let (operation, left) = match was {
         Once::Now(AbortAnswer::Done(Aborted { change, left })) => {
             tracing::info!(rollout = %id, actor = %caller.actor(), left = left.len(), "a rollout was aborted");
@@ -325,10 +350,11 @@ pub(crate) async fn abort(
         }
         Once::Before(KeptAbort { operation, left, .. }) => (operation, left),
         Once::Now(AbortAnswer::EndedBefore(state)) => return Err(not_from(id, state)),
+        Once::Now(AbortAnswer::Stale(version)) => return Err(Refusal::stale_rollout(id, version)),
         Once::Now(AbortAnswer::Unknown) => return Err(Refusal::not_found(format!("rollout {id}"))),
         Once::Other => return Err(Refusal::other_request()),
     };
     let abort_operation = operation.map(|operation| operation.to_string());
     let rollout = found(&door, id).await.map_err(Refusal::once_made)?;
-    Ok(Json(RolloutView { abort_operation, left, ..view(&caller, &rollout) }))
+    Ok(answered(RolloutView { abort_operation, left, ..view(&caller, &rollout) }))
 }

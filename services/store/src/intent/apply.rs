@@ -7,7 +7,7 @@ use holdfast_events::{
     Actor, Content, Detail, Event, ObjectDeleted, ObjectPut, OperationAccepted, OperationState, OperationVerb,
 };
 use holdfast_model::digest::Digest;
-use holdfast_model::ids::{ObjectId, OperationId, RolloutId};
+use holdfast_model::ids::{ObjectId, OperationId};
 use holdfast_model::intent::{Kind, Object, ObjectKey};
 use holdfast_model::name::Name;
 use holdfast_model::numbers::Revision;
@@ -18,11 +18,10 @@ use super::before::KeptChange;
 use super::{lock, next};
 use crate::artifact::{self, Chunk};
 use crate::error::Error;
-use crate::lease::knows_rollouts;
 use crate::once::{Deed, Once, RequestKey};
 use crate::outbox::Outbox;
 use crate::pool::Store;
-use crate::rollout::{self, RolloutStart};
+use crate::rollout::{self, Obstacle, RolloutStart};
 use crate::value::{big, digest, from_json, number, text, to_json};
 
 /// A change that somebody asks for.
@@ -86,13 +85,11 @@ pub enum Applied {
         /// All of it.
         missing: Vec<ObjectKey>,
     },
-    /// It was to go through the fleet in stages, and another change does; nothing was written.
-    RolloutOpen {
-        /// Which.
-        rollout: RolloutId,
-    },
-    /// It was to go through the fleet in stages, and the renderer that leads knows none; nothing was written.
-    RendererOutdated,
+    /// It was to go through the fleet in stages, and cannot now; nothing was written.
+    NoRollout(
+        /// Why.
+        Obstacle,
+    ),
     /// There is a later revision than the one that was expected; nothing was written.
     Moved {
         /// The last revision.
@@ -134,8 +131,7 @@ impl Store {
                     }
                     Applied::Missing { .. }
                     | Applied::Moved { .. }
-                    | Applied::RolloutOpen { .. }
-                    | Applied::RendererOutdated
+                    | Applied::NoRollout(_)
                     | Applied::Before(_)
                     | Applied::OtherRequest => None,
                 };
@@ -237,13 +233,10 @@ async fn apply(tx: &mut PgConnection, prepared: &Prepared) -> Result<Applied, Er
     if plan.puts.is_empty() && plan.deletes.is_empty() {
         return Ok(Applied::Unchanged { revision: latest });
     }
-    if prepared.start.is_some() {
-        if let Some(rollout) = rollout::open_id(tx).await? {
-            return Ok(Applied::RolloutOpen { rollout });
-        }
-        if !knows_rollouts(tx).await? {
-            return Ok(Applied::RendererOutdated);
-        }
+    if prepared.start.is_some()
+        && let Some(obstacle) = rollout::obstacle(tx).await?
+    {
+        return Ok(Applied::NoRollout(obstacle));
     }
     let artifacts = artifact::insert_all_but_last(tx, prepared.artifacts.iter()).await?;
     let (revision, operation) =

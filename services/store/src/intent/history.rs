@@ -145,6 +145,8 @@ impl Store {
 
     /// The last revision that was made by a time; nothing before the first.
     ///
+    /// Its time is when its transaction began: it could be seen later, by as long as that waited for others.
+    ///
     /// # Errors
     /// [`Error`] of the connection.
     pub async fn revision_at(&self, at: OffsetDateTime) -> Result<Option<Revision>, Error> {
@@ -179,6 +181,27 @@ impl Store {
                 .fetch_optional(tx)
                 .await?;
                 raw.map(|raw| number("objects.from_revision", raw).map(Revision::from_raw)).transpose()
+            })
+        })
+        .await
+    }
+
+    /// Since which revision a host is enrolled as it is at a revision; nothing if it is not there.
+    ///
+    /// # Errors
+    /// [`Error`] of the connection.
+    pub async fn host_since(&self, host: HostId, at: Revision) -> Result<Option<Revision>, Error> {
+        self.transact("find since when a host is as it is", Mode::Statement, move |tx| {
+            Box::pin(async move {
+                let raw: Option<i64> = sqlx::query_scalar(
+                    "SELECT from_revision FROM host_facts WHERE host_id = $1 \
+                     AND from_revision <= $2 AND (to_revision IS NULL OR to_revision > $2)",
+                )
+                .bind(host.uuid())
+                .bind(big(at.raw())?)
+                .fetch_optional(tx)
+                .await?;
+                raw.map(|raw| number("host_facts.from_revision", raw).map(Revision::from_raw)).transpose()
             })
         })
         .await

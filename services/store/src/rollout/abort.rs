@@ -40,6 +40,8 @@ pub enum AbortAnswer {
     Done(Aborted),
     /// It ended before, so.
     EndedBefore(RolloutState),
+    /// Something became of it since it was read: its number is this now.
+    Stale(u64),
     /// There is no such rollout.
     Unknown,
 }
@@ -56,7 +58,7 @@ pub struct KeptAbort {
 }
 
 impl Store {
-    /// Aborts a rollout once.
+    /// Aborts a rollout once; if a number is expected, only a row with that one.
     ///
     /// # Errors
     /// [`Error::OutcomeUnknown`]: ask again with the same key.
@@ -64,11 +66,12 @@ impl Store {
         &self,
         actor: Actor,
         id: RolloutId,
+        expected: Option<u64>,
         key: Option<RequestKey>,
     ) -> Result<Once<AbortAnswer, KeptAbort>, Error> {
         self.transact_once("abort a rollout", key, move |tx| {
             Box::pin(async move {
-                Ok(match abort(tx, actor, id).await? {
+                Ok(match abort(tx, actor, id, expected).await? {
                     AbortAnswer::Done(done) => {
                         let operation = done.change.map(|(_, operation)| operation);
                         let revision = done.change.map(|(revision, _)| revision);
@@ -76,7 +79,9 @@ impl Store {
                         let kept = KeptAbort { revision, operation, left };
                         Deed::Done { answer: AbortAnswer::Done(done), kept, operation }
                     }
-                    answer @ (AbortAnswer::EndedBefore(_) | AbortAnswer::Unknown) => Deed::Refused(answer),
+                    answer @ (AbortAnswer::EndedBefore(_) | AbortAnswer::Stale(_) | AbortAnswer::Unknown) => {
+                        Deed::Refused(answer)
+                    }
                 })
             })
         })
@@ -84,11 +89,18 @@ impl Store {
     }
 }
 
-async fn abort(tx: &mut PgConnection, actor: Actor, id: RolloutId) -> Result<AbortAnswer, Error> {
+async fn abort(
+    tx: &mut PgConnection,
+    actor: Actor,
+    id: RolloutId,
+    expected: Option<u64>,
+) -> Result<AbortAnswer, Error> {
     lock(tx).await?;
-    let Some(Locked { operation: begun, state, revision: changed_at, .. }) = locked(tx, id).await? else {
-        return Ok(AbortAnswer::Unknown);
-    };
+    let Some(found) = locked(tx, id).await? else { return Ok(AbortAnswer::Unknown) };
+    if let Some(version) = found.other_than(expected) {
+        return Ok(AbortAnswer::Stale(version));
+    }
+    let Locked { operation: begun, state, revision: changed_at, .. } = found;
     if !state.is_open() {
         return Ok(AbortAnswer::EndedBefore(state));
     }

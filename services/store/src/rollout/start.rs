@@ -12,7 +12,9 @@ use uuid::Uuid;
 
 use super::StoredStage;
 use crate::error::Error;
+use crate::lease::knows_rollouts;
 use crate::outbox::Outbox;
+use crate::pool::{Mode, Store};
 use crate::value::{big, to_json};
 
 /// How a change is to go through the fleet.
@@ -30,13 +32,40 @@ pub struct RolloutStart {
     pub stage_timeout_s: u32,
 }
 
-/// The rollout that is open.
-pub(crate) async fn open_id(tx: &mut PgConnection) -> Result<Option<RolloutId>, Error> {
+async fn open_id(tx: &mut PgConnection) -> Result<Option<RolloutId>, Error> {
     let id: Option<Uuid> =
         sqlx::query_scalar("SELECT rollout_id FROM rollouts WHERE state IN ('progressing', 'paused', 'halted')")
             .fetch_optional(tx)
             .await?;
     Ok(id.map(RolloutId::new))
+}
+
+/// Why no rollout can begin now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Obstacle {
+    /// One is open.
+    Open(RolloutId),
+    /// The renderer that leads, or led last, knows none.
+    Renderer,
+}
+
+/// Why none can begin now, if that is so.
+pub(crate) async fn obstacle(tx: &mut PgConnection) -> Result<Option<Obstacle>, Error> {
+    Ok(match open_id(tx).await? {
+        Some(open) => Some(Obstacle::Open(open)),
+        None if knows_rollouts(tx).await? => None,
+        None => Some(Obstacle::Renderer),
+    })
+}
+
+impl Store {
+    /// Why no rollout can begin now, if that is so.
+    ///
+    /// # Errors
+    /// [`Error`] of the connection.
+    pub async fn rollout_obstacle(&self) -> Result<Option<Obstacle>, Error> {
+        self.transact("see whether a rollout can begin", Mode::Snapshot, |tx| Box::pin(obstacle(tx))).await
+    }
 }
 
 /// Writes a rollout with its first stage opened. The caller holds the lock of intent and has made sure that none is open.

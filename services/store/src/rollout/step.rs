@@ -17,7 +17,7 @@ use crate::error::Error;
 use crate::once::{Deed, Once, RequestKey};
 use crate::outbox::Outbox;
 use crate::pool::{Mode, Store};
-use crate::value::{big, text};
+use crate::value::{big, number, text};
 
 /// What becomes of a rollout by what is seen of its hosts.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -50,6 +50,8 @@ pub enum Moved {
     Done,
     /// It is in a state from which it does not go there.
     Not(RolloutState),
+    /// Something became of it since it was read: its number is this now.
+    Stale(u64),
     /// There is no such rollout.
     Unknown,
 }
@@ -68,7 +70,7 @@ impl Store {
         .await
     }
 
-    /// Opens no further stage until it is resumed.
+    /// Opens no further stage until it is resumed; if a number is expected, only a row with that one.
     ///
     /// # Errors
     /// [`Error::OutcomeUnknown`]: ask again with the same key.
@@ -76,12 +78,13 @@ impl Store {
         &self,
         actor: Actor,
         id: RolloutId,
+        expected: Option<u64>,
         key: Option<RequestKey>,
     ) -> Result<Once<Moved>, Error> {
-        self.move_rollout(actor, id, RolloutState::Paused, key).await
+        self.move_rollout(actor, (id, expected), RolloutState::Paused, key).await
     }
 
-    /// Lets it go on; what is seen of its hosts counts anew.
+    /// Lets it go on, likewise; what is seen of its hosts counts anew.
     ///
     /// # Errors
     /// [`Error::OutcomeUnknown`]: ask again with the same key.
@@ -89,23 +92,24 @@ impl Store {
         &self,
         actor: Actor,
         id: RolloutId,
+        expected: Option<u64>,
         key: Option<RequestKey>,
     ) -> Result<Once<Moved>, Error> {
-        self.move_rollout(actor, id, RolloutState::Progressing, key).await
+        self.move_rollout(actor, (id, expected), RolloutState::Progressing, key).await
     }
 
     async fn move_rollout(
         &self,
         actor: Actor,
-        id: RolloutId,
+        (id, expected): (RolloutId, Option<u64>),
         to: RolloutState,
         key: Option<RequestKey>,
     ) -> Result<Once<Moved>, Error> {
         self.transact_once("pause or resume a rollout", key, move |tx| {
             Box::pin(async move {
-                Ok(match ask(tx, actor, id, to).await? {
+                Ok(match ask(tx, actor, (id, expected), to).await? {
                     answer @ Moved::Done => Deed::Done { answer, kept: answer, operation: None },
-                    answer @ (Moved::Not(_) | Moved::Unknown) => Deed::Refused(answer),
+                    answer @ (Moved::Not(_) | Moved::Stale(_) | Moved::Unknown) => Deed::Refused(answer),
                 })
             })
         })
@@ -170,26 +174,45 @@ pub(super) struct Locked {
     pub(super) stage: u32,
     pub(super) state: RolloutState,
     pub(super) revision: i64,
+    version: u64,
+}
+
+impl Locked {
+    /// The number that its row has, if that is another than the one that is expected.
+    pub(super) fn other_than(&self, expected: Option<u64>) -> Option<u64> {
+        expected.filter(|expected| *expected != self.version).map(|_| self.version)
+    }
 }
 
 pub(super) async fn locked(tx: &mut PgConnection, id: RolloutId) -> Result<Option<Locked>, Error> {
-    type Row = (Uuid, i32, String, i64);
-    let row: Option<Row> =
-        sqlx::query_as("SELECT operation_id, stage, state, revision FROM rollouts WHERE rollout_id = $1 FOR UPDATE")
-            .bind(id.uuid())
-            .fetch_optional(tx)
-            .await?;
-    let Some((operation, stage, state, revision)) = row else { return Ok(None) };
+    type Row = (Uuid, i32, String, i64, i64);
+    let row: Option<Row> = sqlx::query_as(
+        "SELECT operation_id, stage, state, revision, version FROM rollouts WHERE rollout_id = $1 FOR UPDATE",
+    )
+    .bind(id.uuid())
+    .fetch_optional(tx)
+    .await?;
+    let Some((operation, stage, state, revision, version)) = row else { return Ok(None) };
     Ok(Some(Locked {
         operation: OperationId::new(operation),
         stage: u32::try_from(stage).map_err(|_| Error::value("rollouts.stage", stage))?,
         state: text("rollouts.state", &state)?,
         revision,
+        version: number("rollouts.version", version)?,
     }))
 }
 
-async fn ask(tx: &mut PgConnection, actor: Actor, id: RolloutId, to: RolloutState) -> Result<Moved, Error> {
-    let Some(Locked { operation, stage, state, .. }) = locked(tx, id).await? else { return Ok(Moved::Unknown) };
+async fn ask(
+    tx: &mut PgConnection,
+    actor: Actor,
+    (id, expected): (RolloutId, Option<u64>),
+    to: RolloutState,
+) -> Result<Moved, Error> {
+    let Some(found) = locked(tx, id).await? else { return Ok(Moved::Unknown) };
+    if let Some(version) = found.other_than(expected) {
+        return Ok(Moved::Stale(version));
+    }
+    let Locked { operation, stage, state, .. } = found;
     let event: Event = match (state, to) {
         (RolloutState::Progressing, RolloutState::Paused) => RolloutPaused { rollout: id, stage }.into(),
         (RolloutState::Paused | RolloutState::Halted, RolloutState::Progressing) => {

@@ -106,8 +106,7 @@ async fn revisions_of_many_writers_are_dense() {
                 | Applied::Moved { .. }
                 | Applied::Missing { .. }
                 | Applied::Before(_)
-                | Applied::RolloutOpen { .. }
-                | Applied::RendererOutdated
+                | Applied::NoRollout(_)
                 | Applied::OtherRequest) => {
                     panic!("{other:?}")
                 }

@@ -33,8 +33,7 @@ fn changed(applied: Applied) -> KeptChange {
         | Applied::Moved { .. }
         | Applied::Missing { .. }
         | Applied::Before(_)
-        | Applied::RolloutOpen { .. }
-        | Applied::RendererOutdated
+        | Applied::NoRollout(_)
         | Applied::OtherRequest) => panic!("{other:?}"),
     }
 }

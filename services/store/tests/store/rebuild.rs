@@ -73,8 +73,8 @@ async fn mk_lived_in() -> Fleet {
 async fn live_rollouts(fleet: &Fleet, hosts: &[holdfast_model::ids::HostId]) {
     let finished = fleet.begin("r", "1", hosts).await;
     let (asks, key) = (|| finished.id, None);
-    fleet.operators.pause_rollout(OPERATOR, asks(), key.clone()).await.expect("pauses");
-    fleet.operators.resume_rollout(OPERATOR, asks(), key).await.expect("resumes");
+    fleet.operators.pause_rollout(OPERATOR, asks(), None, key.clone()).await.expect("pauses");
+    fleet.operators.resume_rollout(OPERATOR, asks(), None, key).await.expect("resumes");
     for step in [RolloutStep::Open, mk_finish()] {
         fleet.let_go(finished.id).await;
         let seen = fleet.operators.load_rollout(finished.id).await.expect("reads").expect("is there");
@@ -83,7 +83,7 @@ async fn live_rollouts(fleet: &Fleet, hosts: &[holdfast_model::ids::HostId]) {
     let aborted = fleet.begin("r", "2", hosts).await;
     let halt = RolloutStep::Halt { reason: HaltReason::Failed, hosts: hosts.to_vec(), detail: Detail::new("2 failed") };
     assert!(fleet.operators.step_rollout(OPERATOR, &aborted, halt).await.expect("steps"));
-    fleet.operators.abort_rollout(OPERATOR, aborted.id, None).await.expect("aborts");
+    fleet.operators.abort_rollout(OPERATOR, aborted.id, None, None).await.expect("aborts");
 }
 
 async fn live_intent(fleet: &Fleet) {

@@ -11,7 +11,7 @@ use holdfast_store::intent::{Applied, Decommission, Decommissioned, IntentChange
 use holdfast_store::lease::{Claim, RENDERER_LEASE};
 use holdfast_store::once::{Once, RequestKey};
 use holdfast_store::operation::Operation;
-use holdfast_store::rollout::{AbortAnswer, Aborted, Moved, Rollout, RolloutStep};
+use holdfast_store::rollout::{AbortAnswer, Aborted, Moved, Obstacle, Rollout, RolloutStep};
 
 use crate::common::{Fleet, OPERATOR, mk_change, mk_finish, mk_namespace, mk_start};
 
@@ -28,7 +28,7 @@ async fn a_rollout_begins_with_its_change_and_no_other_beside_it() {
     assert_eq!(held, BTreeSet::from([b]));
     let second = mk_change(vec![mk_namespace("n", "2")]);
     let refused = fleet.operators.apply_in_stages(second.clone(), mk_start(&[a, b])).await.expect("answers");
-    assert_eq!(refused, Applied::RolloutOpen { rollout: rollout.id });
+    assert_eq!(refused, Applied::NoRollout(Obstacle::Open(rollout.id)));
     assert_eq!(fleet.operators.latest_revision().await.expect("reads"), rollout.revision);
     let ordinary = fleet.operators.apply_intent(second).await.expect("applies");
     assert!(matches!(ordinary, Applied::Changed { .. }), "others go on: {ordinary:?}");
@@ -53,11 +53,11 @@ async fn no_rollout_begins_under_a_renderer_of_an_older_build_and_one_that_is_op
     let before = fleet.operators.latest_revision().await.expect("reads");
     older();
     let refused = fleet.operators.apply_in_stages(change(), mk_start(&[a, b])).await.expect("answers");
-    assert_eq!(refused, Applied::RendererOutdated);
+    assert_eq!(refused, Applied::NoRollout(Obstacle::Renderer));
     assert_eq!(fleet.operators.latest_revision().await.expect("reads"), before, "nothing was changed");
     fleet.server.sql("DELETE FROM leases WHERE name = 'renderer'");
     let refused = fleet.operators.apply_in_stages(change(), mk_start(&[a, b])).await.expect("answers");
-    assert_eq!(refused, Applied::RendererOutdated, "nobody ever led");
+    assert_eq!(refused, Applied::NoRollout(Obstacle::Renderer), "nobody ever led");
     for _ in 0..2 {
         assert!(matches!(claim().await, Claim::Acquired(_)));
     }
@@ -77,18 +77,35 @@ async fn a_stage_is_excused_by_a_resume_of_what_halted_for_want_of_its_hosts_and
         let halt = RolloutStep::Halt { reason, hosts: Vec::new(), detail: Detail::new("why") };
         assert!(fleet.operators.step_rollout(OPERATOR, &load(&fleet, &rollout).await, halt).await.expect("steps"));
         assert_eq!(load(&fleet, &rollout).await.halt_reason, Some(reason));
-        let resumed = fleet.operators.resume_rollout(OPERATOR, rollout.id, None).await.expect("answers");
+        let resumed = fleet.operators.resume_rollout(OPERATOR, rollout.id, None, None).await.expect("answers");
         assert_eq!(resumed, Once::Now(Moved::Done));
         load(&fleet, &rollout).await
     };
     assert!(!halt(HaltReason::Failed).await.is_excused());
-    fleet.operators.pause_rollout(OPERATOR, rollout.id, None).await.expect("pauses");
-    fleet.operators.resume_rollout(OPERATOR, rollout.id, None).await.expect("resumes");
+    fleet.operators.pause_rollout(OPERATOR, rollout.id, None, None).await.expect("pauses");
+    fleet.operators.resume_rollout(OPERATOR, rollout.id, None, None).await.expect("resumes");
     assert!(!load(&fleet, &rollout).await.is_excused());
     let excused = halt(HaltReason::Nobody).await;
     assert_eq!((excused.is_excused(), excused.halt_reason), (true, None));
     assert!(fleet.operators.step_rollout(OPERATOR, &excused, RolloutStep::Open).await.expect("steps"));
     assert!(!load(&fleet, &rollout).await.is_excused(), "the next stage is another");
+}
+
+#[tokio::test]
+async fn a_rollout_is_moved_as_it_was_read_or_not_at_all() {
+    let (fleet, [a, b]) = mk_fleet().await;
+    let rollout = fleet.begin("n", "1", &[a, b]).await;
+    let (id, read) = (rollout.id, Some(rollout.version));
+    let paused = fleet.operators.pause_rollout(OPERATOR, id, read, None).await.expect("answers");
+    assert_eq!(paused, Once::Now(Moved::Done));
+    let stale = Once::Now(Moved::Stale(2));
+    assert_eq!(fleet.operators.pause_rollout(OPERATOR, id, read, None).await.expect("answers"), stale);
+    assert_eq!(fleet.operators.resume_rollout(OPERATOR, id, read, None).await.expect("answers"), stale);
+    let kept = fleet.operators.abort_rollout(OPERATOR, id, read, None).await.expect("answers");
+    assert_eq!(kept, Once::Now(AbortAnswer::Stale(2)));
+    assert_eq!(load(&fleet, &rollout).await.state, RolloutState::Paused);
+    let aborted = fleet.operators.abort_rollout(OPERATOR, id, Some(2), None).await.expect("answers");
+    assert!(matches!(aborted, Once::Now(AbortAnswer::Done(_))), "{aborted:?}");
 }
 
 #[tokio::test]
@@ -113,12 +130,12 @@ async fn a_step_is_taken_on_the_row_as_it_was_seen_or_not_at_all() {
     let opened = load(&fleet, &seen).await;
     assert_eq!((opened.stage, opened.version, opened.held_hosts), (2, 2, 0));
     assert!(!step(&seen, mk_finish()).await);
-    fleet.operators.pause_rollout(OPERATOR, seen.id, None).await.expect("pauses");
+    fleet.operators.pause_rollout(OPERATOR, seen.id, None, None).await.expect("pauses");
     assert!(!step(&load(&fleet, &seen).await, mk_finish()).await, "one that is paused goes nowhere");
-    let resumed = fleet.operators.resume_rollout(OPERATOR, seen.id, None).await.expect("resumes");
+    let resumed = fleet.operators.resume_rollout(OPERATOR, seen.id, None, None).await.expect("resumes");
     assert_eq!(resumed, Once::Now(Moved::Done));
     assert!(step(&load(&fleet, &seen).await, mk_finish()).await);
-    let ended = fleet.operators.resume_rollout(OPERATOR, seen.id, None).await.expect("answers");
+    let ended = fleet.operators.resume_rollout(OPERATOR, seen.id, None, None).await.expect("answers");
     assert_eq!(ended, Once::Now(Moved::Not(RolloutState::Finished)));
     assert_eq!(fleet.operators.open_rollout().await.expect("reads"), None);
     assert_eq!(load(&fleet, &seen).await.detail, "1 of 2 hosts have it");
@@ -210,7 +227,7 @@ async fn an_abort_puts_back_what_was_changed_but_for_what_was_changed_again() {
     fleet.put(vec![mk_namespace("again", "2")]).await;
     let key =
         RequestKey { token: holdfast_model::ids::ApiTokenId::new(id.uuid()), key: "k".to_owned(), request: digest() };
-    let aborted = fleet.operators.abort_rollout(OPERATOR, id, Some(key.clone())).await.expect("aborts");
+    let aborted = fleet.operators.abort_rollout(OPERATOR, id, None, Some(key.clone())).await.expect("aborts");
     let Once::Now(AbortAnswer::Done(Aborted { change: Some((revision, operation)), left })) = aborted else {
         panic!("{aborted:?}")
     };
@@ -224,9 +241,9 @@ async fn an_abort_puts_back_what_was_changed_but_for_what_was_changed_again() {
     assert_eq!((operation.verb.word(), operation.changes, operation.revision), ("abort", 3, revision));
     let rollout = fleet.operators.load_rollout(id).await.expect("reads").expect("is there");
     assert_eq!((rollout.state, rollout.abort_revision, rollout.held_hosts), (RolloutState::Aborted, Some(revision), 0));
-    let before = fleet.operators.abort_rollout(OPERATOR, id, Some(key)).await.expect("answers");
+    let before = fleet.operators.abort_rollout(OPERATOR, id, None, Some(key)).await.expect("answers");
     assert!(matches!(before, Once::Before(_)), "{before:?}");
-    let twice = fleet.operators.abort_rollout(OPERATOR, id, None).await.expect("answers");
+    let twice = fleet.operators.abort_rollout(OPERATOR, id, None, None).await.expect("answers");
     assert_eq!(twice, Once::Now(AbortAnswer::EndedBefore(RolloutState::Aborted)));
     assert_eq!(fleet.operators.latest_revision().await.expect("reads"), revision);
 }
@@ -249,7 +266,7 @@ async fn a_host_is_held_until_its_stage_opens_and_one_that_enrols_meanwhile_is_n
     let halt = RolloutStep::Halt { reason: HaltReason::Failed, hosts: vec![a], detail: Detail::new("a failed") };
     assert!(fleet.operators.step_rollout(OPERATOR, &rollout, halt).await.expect("steps"));
     assert_eq!(held(&fleet).await, [(b, rollout.held_revision)], "a halt lets nobody go");
-    fleet.operators.resume_rollout(OPERATOR, rollout.id, None).await.expect("resumes");
+    fleet.operators.resume_rollout(OPERATOR, rollout.id, None, None).await.expect("resumes");
     let seen = load(&fleet, &rollout).await;
     assert!(fleet.operators.step_rollout(OPERATOR, &seen, RolloutStep::Open).await.expect("steps"));
     assert_eq!(held(&fleet).await, []);

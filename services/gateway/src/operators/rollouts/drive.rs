@@ -224,7 +224,7 @@ fn words(rollout: &Rollout, halt: &Halt, fleet: &JudgedFleet) -> String {
             format!("in stage {stage}, {count} are unknown and {} may be: {names}", rollout.max_unknown)
         }
         Halt::Late(_) if hosts.is_empty() => {
-            format!("stage {stage} took its {} s: nothing of it was rendered", rollout.stage_timeout_s)
+            format!("stage {stage} took its {} s: not every host of it was rendered", rollout.stage_timeout_s)
         }
         Halt::Late(_) => format!("stage {stage} took its {} s and waits for {count}: {names}", rollout.stage_timeout_s),
         Halt::Nobody => {

@@ -32,9 +32,9 @@ pub(crate) struct InStages {
 
 impl InStages {
     /// Reads what is asked for, if anything is: hosts of every namespace are held by it.
-    pub(crate) fn read(caller: &Caller, request: Option<RolloutRequest>) -> Result<Option<Self>, Refusal> {
+    pub(crate) fn read(caller: &Caller, act: Act, request: Option<RolloutRequest>) -> Result<Option<Self>, Refusal> {
         let Some(request) = request else { return Ok(None) };
-        caller.may_everywhere(Act::Edit)?;
+        caller.may_everywhere(act)?;
         Ok(Some(Self {
             rollout: RolloutId::new(Uuid::now_v7()),
             specs: specs_of(&request)?,
@@ -50,7 +50,7 @@ impl InStages {
             base.intent.hosts.values().map(|host| (host.id, base.labels_of(host))).collect();
         Ok(RolloutStart {
             rollout: self.rollout,
-            stages: assign(self.rollout, &self.specs, &hosts).map_err(|error| refused(&error))?,
+            stages: assign(base.revision, &self.specs, &hosts).map_err(|error| refused(&error))?,
             max_failed: self.max_failed,
             max_unknown: self.max_unknown,
             stage_timeout_s: self.stage_timeout_s,
