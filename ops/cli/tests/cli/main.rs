@@ -21,3 +21,4 @@ mod plane;
 mod rollouts;
 mod scoped;
 mod unchanged;
+mod watch;
