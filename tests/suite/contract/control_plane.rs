@@ -228,12 +228,7 @@ impl ControlPlane {
 
     /// What the gateway counts.
     pub(crate) fn gateway_metrics(&self) -> String {
-        use std::io::{Read as _, Write as _};
-        let mut stream = TcpStream::connect(&self.gateway_admin).expect("the admin listener is there");
-        stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").expect("it takes a request");
-        let mut text = String::new();
-        stream.read_to_string(&mut text).expect("it answers");
-        text
+        metrics_of(&self.gateway_admin)
     }
 
     /// What the gateway counted under this name and these labels, whatever the others are.
@@ -326,8 +321,18 @@ impl ControlPlane {
     }
 }
 
+/// What a service counts that shows it there.
+pub(crate) fn metrics_of(admin: &str) -> String {
+    use std::io::{Read as _, Write as _};
+    let mut stream = TcpStream::connect(admin).expect("the admin listener is there");
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").expect("it takes a request");
+    let mut text = String::new();
+    stream.read_to_string(&mut text).expect("it answers");
+    text
+}
+
 /// Where a service with these settings shows what it counts.
-fn admin_of(settings: &[Setting]) -> String {
+pub(crate) fn admin_of(settings: &[Setting]) -> String {
     let is_admin = |(name, _): &&Setting| *name == "HOLDFAST_ADMIN_LISTEN";
     settings.iter().find(is_admin).map(|(_, address)| address.clone()).expect("it has one")
 }

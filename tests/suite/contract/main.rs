@@ -3,6 +3,7 @@
 mod addresses;
 mod audit;
 mod bad_input;
+mod brake;
 mod bus;
 mod control_plane;
 mod dev_services;

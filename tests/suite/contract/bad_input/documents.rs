@@ -1,5 +1,7 @@
 //! Malformed documents, as files that `holdfast` is given.
 
+use holdfast_model::name::NAME_BYTES_MAX;
+
 use super::world::{Leaves, Said, World};
 
 const POLICY: &str = "apiVersion: holdfast.dev/v1\nkind: Policy\nmetadata: {name: p}\nspec:\n";
@@ -130,6 +132,7 @@ pub(super) fn check(world: &mut World) {
         world.refused(rule, &place, Leaves::Nothing, &said);
     }
     check_limits(world);
+    check_name(world);
     check_secret(world);
     check_spellings(world);
     // One good document and one bad one: none of them.
@@ -151,6 +154,20 @@ fn check_limits(world: &mut World) {
         let said = Said::by_program(&world.plane.holdfast(&["apply", "-f", "limit.yaml"]));
         world.refused(rule, place, Leaves::Nothing, &said);
     }
+}
+
+/// A byte too many is refused with the limit in words, and the longest is none of it.
+fn check_name(world: &mut World) {
+    let namespace = |bytes: usize| {
+        format!("apiVersion: holdfast.dev/v1\nkind: Namespace\nmetadata: {{name: {}}}\n", "n".repeat(bytes))
+    };
+    world.plane.file("name.yaml", namespace(NAME_BYTES_MAX + 1));
+    let said = Said::by_program(&world.plane.holdfast(&["apply", "-f", "name.yaml"]));
+    world.refused_again("name", "name.yaml:3: document 1: metadata.name: ", Leaves::Nothing, &said);
+    assert!(said.text.contains("1 to 253 bytes"), "{said:?}");
+    world.plane.file("name.yaml", namespace(NAME_BYTES_MAX));
+    let planned = world.plane.holdfast(&["plan", "-f", "name.yaml"]);
+    assert!(planned.status.success(), "{planned:?}");
 }
 
 /// Every spelling is the one prefix or is refused by name, whatever was applied before.

@@ -7,7 +7,7 @@ mod commands;
 mod cost;
 mod documents;
 mod enrolments;
-mod frames;
+pub(crate) mod frames;
 mod requests;
 mod settings;
 pub(crate) mod world;

@@ -5,14 +5,18 @@
 //! - How hosts look is watched through the API the whole time: a flicker between two looks of 20 ms is the only one that is not seen.
 
 mod agent;
+mod agree;
 mod clones;
 mod decommission;
+mod emptied;
 mod lapsed;
 mod operations;
 mod outcomes;
+mod proofs;
 mod repair;
 mod replicas;
 mod restart;
+mod scripted;
 mod stage;
 mod storm;
 mod watch;

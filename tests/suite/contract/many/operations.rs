@@ -1,5 +1,6 @@
 //! Operations of a fleet of which some are away, between real processes.
 
+use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Output, Stdio};
 use std::time::Instant;
 
@@ -62,6 +63,58 @@ async fn c42_of_a_hundred_hosts_three_are_away_and_an_apply_that_waits_says_so_a
     let end: Value = serde_json::from_slice(&end.stdout).expect("JSON");
     assert_eq!((&end["state"], &end["hosts"]["applied"]), (&"applied".into(), &HOSTS.into()), "{end}");
     drop((agents, back));
+}
+
+/// C42: whoever waits is in the middle of it as the door is killed, and loses nothing by that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c42_an_apply_that_waits_while_the_operators_door_is_killed_goes_on_and_ends_with_the_counts_and_code_of_the_end()
+ {
+    let mut stage = Stage::start().await;
+    let gateway = stage.gateway("gateway-1", &[]);
+    let hosts = stage.enrol("web", 3).await;
+    let live = |(n, who)| Live::start(who, &[gateway.address], Manner::default(), n);
+    let mut agents: Vec<Live> = (0_u64..).zip(&hosts[..2]).map(live).collect();
+    let watch = Watch::start(&stage.api);
+    watch.until_all(&["web-1".to_owned(), "web-2".to_owned()], "converged").await;
+    drop(watch);
+    let revisions = stage.postgres.sql("SELECT max(revision) FROM revisions").trim().to_owned();
+    let accepted = format!("SELECT count(*) FROM revisions WHERE revision > {revisions}");
+
+    // With the third away to the end of the wait, and back before it.
+    for (team, timeout, code, counts) in [("red", "--wait=14s", 6, [3, 2, 1]), ("blue", "--wait=60s", 0, [3, 3, 0])] {
+        std::fs::write(stage.folder().join("team.yaml"), namespace(team)).expect("the folder is ours");
+        let key = format!("release-{team}");
+        let mut command = stage.holdfast(&["apply", "-f", "team.yaml", timeout, "--idempotency-key", &key]);
+        let mut waiting = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it runs");
+        let mut words = BufReader::new(waiting.stderr.take().expect("it is piped")).lines();
+        let mut until = |what: &str| {
+            let told = words.by_ref().map(|line| line.expect("text")).find(|line| line.contains(what));
+            told.unwrap_or_else(|| panic!("it ended and never said: {what}"))
+        };
+        let first = until("operation op_");
+        let id = first.rsplit(' ').next().expect("an id").to_owned();
+        stage.render(&hosts, if team == "red" { 40 } else { 41 }).await;
+        stage.hint(&hosts).await;
+        // It is in its wait: it says how far that is.
+        until("waiting: ");
+        stage.restart_operators().await;
+        // It saw that the door was away, or asked the new one in time; either way it says once more how far it is.
+        if code == 0 {
+            agents.push(Live::start(&hosts[2], &[gateway.address], Manner::default(), 9));
+        } else {
+            until("waiting: ");
+        }
+        let [total, applied, pending] = counts;
+        let away = if pending > 0 { until("applied on") } else { String::new() };
+        let ended = waiting.wait().expect("it ends");
+        assert_eq!(ended.code(), Some(code), "{away}");
+        let seen = stage.api.get(&format!("/v1/operations/{id}")).await.expect("it answers");
+        let count = |field: &str| seen["hosts"][field].as_u64().expect("a count");
+        assert_eq!(["total", "applied", "pending"].map(count), [total, applied, pending], "{seen}");
+    }
+    assert_eq!(stage.postgres.sql(&accepted).trim(), "2", "each was accepted once");
+    stage.assert_runs();
+    drop(agents);
 }
 
 /// Under one name each time.

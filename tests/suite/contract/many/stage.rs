@@ -220,6 +220,11 @@ impl Stage {
         }
     }
 
+    /// What the operators' door counts.
+    pub(super) fn operators_metrics(&self) -> String {
+        crate::control_plane::metrics_of(&crate::control_plane::admin_of(&self.operators_settings))
+    }
+
     /// Fails if the operators' door ended.
     pub(super) fn assert_runs(&mut self) {
         self.operators.assert_runs();
@@ -227,6 +232,13 @@ impl Stage {
 
     /// Makes so many hosts, each with an empty state of every component, version 1.
     pub(super) async fn enrol(&mut self, prefix: &str, count: usize) -> Vec<Identity> {
+        let made = self.enrol_unrendered(prefix, count).await;
+        self.first_states(&made).await;
+        made
+    }
+
+    /// Makes so many hosts for which nothing was rendered.
+    pub(super) async fn enrol_unrendered(&mut self, prefix: &str, count: usize) -> Vec<Identity> {
         let agents = self.postgres.store("holdfast_gateway_agents");
         let gateway = GatewayId::new(Uuid::now_v7());
         let (mut asked, mut made) = (Vec::new(), Vec::new());
@@ -268,12 +280,16 @@ impl Stage {
             let (roots, pinned) = (self.roots.clone(), self.authority);
             made.push(Identity { host, name, credential: Arc::new(credential), keys, roots, pinned });
         }
+        made
+    }
+
+    /// Gives them an empty state of every component, version 1.
+    pub(super) async fn first_states(&mut self, made: &[Identity]) {
         let hosts: Vec<HostId> = made.iter().map(|who| who.host).collect();
         let empty = |host: &HostId| Component::ALL.map(|component| (*host, component, component.empty_digest()));
         let states = hosts.iter().flat_map(empty).collect();
         self.commit(states, BTreeMap::new(), 1).await;
         self.versions.extend(hosts.iter().map(|host| (*host, 1)));
-        made
     }
 
     /// Commits one render: the next version of the policy of each of these, with so many members. Nobody is told.
