@@ -517,3 +517,55 @@ async fn there_is_one_rollout_at_a_time_and_what_cannot_be_a_stage_is_refused_by
     let again = plane.run(&[named.as_slice(), &["-o", "json"]].concat()).await.json();
     assert_eq!((&again["rollout"], &again["operation"]), (&first["rollout"], &first["operation"]));
 }
+
+/// Shares of all hosts, those of the stages before included, and the halt over a host of which nothing is known.
+#[tokio::test]
+async fn shares_open_in_order_and_a_host_that_stays_unknown_halts_it_before_the_others_are_touched() {
+    let mut plane = mk_plane().await;
+    let before = versions(&plane).await;
+    let stages = ["--rollout", "--stage", "25%", "--stage", "75%", "-o", "json"];
+    let begun = plane.run(&[["apply", "-f", "change.yaml"].as_slice(), &stages].concat()).await.json();
+    let id = begun["rollout"].as_str().expect("it began").to_owned();
+    let touched = async |plane: &Plane| -> Vec<String> {
+        let now = versions(plane).await;
+        now.into_iter().filter(|(name, version)| *version > before[name]).map(|(name, _)| name).collect()
+    };
+    plane.render().await;
+    let sizes: Vec<_> =
+        get(&plane, &id).await["stages"].as_array().expect("a list").iter().map(|one| one["hosts"].clone()).collect();
+    assert_eq!(sizes, [1, 2, 1], "of four hosts");
+    let first = touched(&plane).await;
+    assert_eq!(first.len(), 1);
+    plane.says(&first[0], OutcomeKind::Applied).await;
+    until(&plane, &id, |seen| seen["stage"] == 2).await;
+    plane.render().await;
+    let second: Vec<String> = touched(&plane).await.into_iter().filter(|name| !first.contains(name)).collect();
+    assert_eq!(second.len(), 2);
+    plane.says(&second[0], OutcomeKind::Applied).await;
+
+    // The other one is silent, and has been for as long as evidence is fresh. Whoever else is there is heard all the time.
+    let of = format!("host_id = (SELECT host_id FROM hosts WHERE name = '{}')", second[1]);
+    let ago = "heard_at = clock_timestamp() - interval '46 s'";
+    plane.postgres.sql(&format!("UPDATE presence SET {ago} WHERE {of}"));
+    let silent = std::time::Instant::now();
+    let halted = async {
+        loop {
+            plane.postgres.sql(&format!("UPDATE presence SET heard_at = clock_timestamp() WHERE NOT {of}"));
+            plane.wake();
+            let watched = plane.run(&["rollout", "watch", &id, "--timeout", "2s"]).await;
+            if watched.code != 6 {
+                return watched;
+            }
+        }
+    };
+    let watched = tokio::time::timeout(DEADLINE * 4, halted).await.expect("it halts");
+    assert_eq!(watched.code, 1, "{watched:?}");
+    let said = format!("in stage 2, 1 are unknown and 0 may be: default/{} (unknown", second[1]);
+    assert!(watched.stderr.contains("is halted") && watched.stderr.contains(&said), "{watched:?}");
+    assert!(silent.elapsed() >= Duration::from_secs(60), "an agent that restarts is back by then");
+    plane.render().await;
+    assert_eq!(touched(&plane).await.len(), 3, "the last host has what it had");
+    let told = "SELECT payload->>'reason' FROM events WHERE kind = 'rollout.halted'";
+    assert_eq!(plane.postgres.sql(told).trim(), "unknown");
+    assert_eq!(plane.run(&["rebuild", "--check"]).await.code, 0);
+}

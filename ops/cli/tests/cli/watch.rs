@@ -1,4 +1,4 @@
-//! `status --watch`: each change is a line as it comes, and Ctrl-C is its end.
+//! What is watched as it comes: a line of `status --watch` for each change, the bar of a wait on a terminal.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::Stdio;
@@ -101,4 +101,39 @@ async fn a_watched_status_is_an_object_or_a_word_a_line_for_programs() {
     assert_eq!(state(objects.next().await), (Some("failed".to_owned()), Some(1)));
     assert_eq!(words.next().await, "failed");
     assert_eq!((objects.interrupt().await, words.interrupt().await), (String::new(), String::new()));
+}
+
+/// On a terminal, which `script` makes of a pipe.
+#[tokio::test]
+async fn a_wait_on_a_terminal_is_a_bar_that_moves_with_the_hosts_and_is_gone_at_the_end() {
+    let mut plane = mk_plane().await;
+    plane.file("changed.yaml", &POLICIES.replace("tcp: 5432", "tcp: 5433").replace("port: 443", "port: 444"));
+    let wait = plane.command(plane.admin(), &["apply", "-f", "changed.yaml", "--wait=60s"]);
+    let (wait, line) = (wait.as_std(), |word: &std::ffi::OsStr| word.to_str().expect("text").to_owned());
+    let words: Vec<String> = std::iter::once(wait.get_program()).chain(wait.get_args()).map(line).collect();
+    let mut command = tokio::process::Command::new("script");
+    command.args(["--quiet", "--return", "--command", &words.join(" "), "/dev/null"]).env_clear();
+    command.envs(wait.get_envs().filter_map(|(name, value)| Some((name, value?)))).env("TERM", "xterm");
+    command.current_dir(plane.folder()).stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true);
+    let mut child = command.spawn().expect("script is installed");
+    let mut screen = child.stdout.take().expect("it is a pipe");
+    let mut shown = String::new();
+    let until = async |shown: &mut String, screen: &mut ChildStdout, what: &str| {
+        let mut buffer = [0; 4096];
+        while !shown.contains(what) {
+            let count = timeout(DEADLINE, screen.read(&mut buffer)).await.expect("in time").expect("it is open");
+            assert!(count > 0, "it ended before {what}: {shown}");
+            shown.push_str(&String::from_utf8_lossy(buffer.get(..count).unwrap_or_default()));
+        }
+    };
+    until(&mut shown, &mut screen, "operation op_").await;
+    plane.render().await;
+    until(&mut shown, &mut screen, "0/2").await;
+    plane.says("db-1", OutcomeKind::Applied).await;
+    until(&mut shown, &mut screen, "1/2").await;
+    plane.says("web-1", OutcomeKind::Applied).await;
+    screen.read_to_string(&mut shown).await.expect("text");
+    assert!(child.wait().await.expect("it ends").success(), "{shown}");
+    let last = shown.rsplit("\u{1b}[2K").next().expect("a part");
+    assert!(!last.contains("/2") && last.contains("is applied: applied on 2 of 2 hosts"), "{shown:?}");
 }
