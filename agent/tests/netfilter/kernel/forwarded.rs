@@ -3,10 +3,10 @@
 use crate::support::agent::Host;
 
 const SHUT: &str = r#"{"mode": "enforced", "ingress": {"isolated": true, "rules": []}}"#;
-const UPLINKS: &str = "HOLDFAST_AGENT_UPLINKS";
+pub(super) const UPLINKS: &str = "HOLDFAST_AGENT_UPLINKS";
 
 /// Switches forwarding off in both families: a namespace may begin with what its machine has.
-fn forward_nothing(host: &Host) {
+pub(super) fn forward_nothing(host: &Host) {
     host.namespace.run(|| {
         for switch in ["ipv4/ip_forward", "ipv6/conf/all/forwarding"] {
             std::fs::write(format!("/proc/sys/net/{switch}"), "0").unwrap();

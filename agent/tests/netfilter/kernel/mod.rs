@@ -9,6 +9,7 @@ mod cut;
 mod drift;
 mod edit;
 mod enrol;
+mod failsafe;
 mod faults;
 mod flows;
 mod forwarded;

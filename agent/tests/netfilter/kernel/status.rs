@@ -9,6 +9,7 @@ use holdfast_wire::code::DirectiveCode;
 use holdfast_wire::message::{Directive, Message};
 use nix::sys::signal::Signal;
 
+use super::forwarded::{UPLINKS, forward_nothing};
 use super::session::{applied, isolated, world};
 use crate::support::agent::Host;
 use crate::support::gateway::{Session, stamp};
@@ -120,6 +121,71 @@ fn a_war_for_the_table_is_told_as_one_and_what_was_confirmed_before_a_restart_is
     let echoed = |report: &HostReport| one(report, ConditionType::Confirmed).basis == Basis::Observed;
     let told = session.status_until("a gateway gave an echo", echoed);
     assert_eq!(of(&told.report, ConditionType::Confirmed), yes(2));
+}
+
+/// What passes through the host is told as not held to its policy in what it signs, and not on its own screen alone.
+#[test]
+fn forwarding_that_is_switched_on_makes_what_the_host_reports_of_it_unknown_and_off_again_true() {
+    let (mut host, mut gateway, _far) = world();
+    host.set_variable(UPLINKS, Some(""));
+    host.set_variable("HOLDFAST_AGENT_VERIFY_INTERVAL_MS", Some("300"));
+    forward_nothing(&host);
+    host.run_session();
+    let (mut session, _) = gateway.open();
+    let whole = confirmed(&host, &mut session, 1, &isolated(&["10.0.0.1"]));
+    assert_eq!(of(&whole, ConditionType::ForwardingCovered), yes(1));
+    host.namespace.forward();
+    let uncovered = (Holds::Unknown, Reason::ForwardedNotEnforced, Some(1));
+    let told = session.status_until("it is told", |report| of(report, ConditionType::ForwardingCovered) == uncovered);
+    assert!(session.is_genuine(&told));
+    for kind in ConditionType::ALL.into_iter().filter(|kind| kind.is_blocking()) {
+        assert_eq!(of(&told.report, kind), yes(1), "{kind}: nothing else is another");
+    }
+    forward_nothing(&host);
+    let is_covered = |report: &HostReport| of(report, ConditionType::ForwardingCovered) == yes(1);
+    session.status_until("it is covered", is_covered);
+}
+
+/// The update is whole and its session gone before it was answered, or half of it came: what is said next has everything, and claims nothing of what was
+/// not reached.
+#[test]
+fn a_session_that_is_cut_in_the_middle_of_an_apply_is_followed_by_a_report_with_every_condition() {
+    let (mut host, mut gateway, _far) = world();
+    host.set_variable(OWNER, Some("off"));
+    host.run_session();
+    let bodies = [isolated(&["10.0.0.1"]), isolated(&["10.0.0.1", "10.0.0.3"]), isolated(&["10.0.0.5"])];
+    {
+        let (mut session, _) = gateway.open();
+        confirmed(&host, &mut session, 1, &bodies[0]);
+    }
+    for (version, half) in [(2, false), (3, true)] {
+        let body = &bodies[usize::try_from(version - 1).unwrap()];
+        let held = if half { version - 1 } else { version };
+        {
+            let (mut session, _) = gateway.open();
+            session.leave_after(40);
+            let frames = session.frames_of(version, body);
+            let sent = if half { frames.len() / 2 } else { frames.len() };
+            session.write_bytes(&frames[..sent]);
+        }
+        host.wait_until("it is at rest", || host.applied_version() == Some(held));
+        let (mut session, _) = gateway.open();
+        let first = session.status();
+        assert!(session.is_genuine(&first) && first.seq == 1);
+        assert_eq!((first.report.check(), first.report.answered.raw()), (Ok(()), 0), "half: {half}");
+        let kept = stamp(held, &bodies[usize::try_from(held - 1).unwrap()]);
+        assert_eq!(first.report.of(Component::Policy).and_then(|policy| policy.applied), Some(kept), "half: {half}");
+        for kind in ConditionType::ALL {
+            let (status, reason, at) = of(&first.report, kind);
+            assert!(status != Holds::True || at == Some(held), "{kind}: {status:?} {reason:?} at {at:?}, half: {half}");
+        }
+        applied(&session.policy(held, &bodies[usize::try_from(held - 1).unwrap()]));
+        session.echo_until(|| host.status()["policy"]["on_trial"] == false);
+        let is_whole = |report: &HostReport| {
+            ConditionType::ALL.iter().filter(|kind| kind.is_blocking()).all(|kind| of(report, *kind) == yes(held))
+        };
+        session.status_until("everything is proven anew", is_whole);
+    }
 }
 
 #[cfg(feature = "test-hooks")]

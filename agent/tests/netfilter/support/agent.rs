@@ -60,8 +60,8 @@ impl Host {
         command.args(arguments).arg("--state").arg(self.path("state"));
         // No test of anything else is to end on what its gateway does not answer.
         command.env("HOLDFAST_AGENT_CONFIRM_WINDOW_MS", "600000");
-        command.envs(self.environment.iter().map(|(name, value)| (*name, value)));
         command.env("HOLDFAST_AGENT_FAILSAFE_PORTS", "").env("HOLDFAST_LOG", "warn");
+        command.envs(self.environment.iter().map(|(name, value)| (*name, value)));
         command
     }
 
