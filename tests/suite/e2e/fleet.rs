@@ -15,6 +15,8 @@ use super::remains::Remains;
 
 /// Where the two gateways listen for agents, as `ops/lib/plane.sh` says.
 pub(crate) const AGENTS_PORTS: [u16; 2] = [7443, 7444];
+/// Whether an agent owns its table: what an owner's kernel refuses to others is done to nobody.
+const OWNER: &str = "HOLDFAST_AGENT_TABLE_OWNER";
 
 #[test]
 fn a_fleet_converges_obeys_is_edited_survives_a_restart_and_leaves_nothing() {
@@ -107,32 +109,85 @@ fn a_restart_of_everything_changes_no_version(plane: &Plane) {
     assert!(agents(plane).iter().all(|(host, pid)| ended.get(host) != Some(pid)), "every agent is another process");
 }
 
-/// What another process does to a host's table is put right, and is a fact of the authority with that process's name.
+/// What another process does to a host's table is put right, and is a fact of the authority with that process's name. The kernel would refuse it where the
+/// agent owns the table, so on this host it does not.
 fn what_another_process_changes_is_told_by_name(plane: &Plane) {
     let host = plane.hosts().into_iter().next().expect("there are hosts");
-    if !plane.nft(&host, &["delete", "table", "inet", "holdfast"]) {
-        // An `nft` that can read an owned table again: the agent owns it, and the kernel refused.
-        let told = plane.agent(&host, &["status", "-o", "json"]);
-        let status: Value = serde_json::from_slice(&told.stdout).expect("a status");
-        return assert_eq!(status["table"]["owned"], true, "{status}");
+    let mut command = plane.agent_command(&host);
+    let program = command.iter().position(|word| word.ends_with("/holdfast-agent")).expect("it runs an agent");
+    command.retain(|word| !word.starts_with(&format!("{OWNER}=")));
+    command.insert(program.min(command.len()), format!("{OWNER}=off"));
+    plane.kill_agent(&host);
+    plane.start_agents(&command);
+    converges_anew(plane, 12);
+    let status: Value =
+        serde_json::from_slice(&plane.agent(&host, &["status", "-o", "json"]).stdout).expect("a status");
+    assert_eq!(status["table"]["owned"], false, "{status}");
+
+    let (set, element) = an_element(plane, &host);
+    let changes: [&[&str]; 4] = [
+        &["delete", "table", "inet", "holdfast"],
+        &["flush", "ruleset"],
+        &["delete", "element", "inet", "holdfast", &set, "{", &element, "}"],
+        &["add", "rule", "inet", "holdfast", "in", "accept"],
+    ];
+    let before = enforced(plane, &host);
+    for (nth, change) in (1_u64..).zip(changes) {
+        assert!(plane.nft(&host, change), "{change:?}: the table is nobody's own");
+        is_repaired_and_told(plane, &host, nth, change);
+        assert_eq!(enforced(plane, &host), before, "{change:?}");
     }
-    let drifted = || {
+    wait_for("the audit log tells each", Duration::from_secs(20), || {
+        let tail = String::from_utf8(plane.holdfast(&["audit", "tail", "-n", "400"]).stdout).expect("text");
+        let told = |kind: &str| tail.lines().filter(|line| line.contains(kind) && line.contains("by nft")).count();
+        told("drift.found") >= changes.len() && told("drift.repaired") >= changes.len()
+    });
+}
+
+/// The nth change of another process was noticed, is repaired, and the host is proven again.
+fn is_repaired_and_told(plane: &Plane, host: &str, nth: u64, change: &[&str]) {
+    let seen = || {
         let hosts = plane.ask(&["get", "hosts"]);
         let items = hosts["items"].as_array().cloned().unwrap_or_default();
-        items.into_iter().filter(|host| host["drift"]["repaired"] == true).collect::<Vec<_>>()
+        items.into_iter().filter(|one| one["drift"].is_object()).collect::<Vec<_>>()
     };
-    wait_for("the authority knows", Duration::from_secs(20), || !drifted().is_empty());
-    let [told] = drifted().try_into().unwrap_or_else(|all| panic!("one host: {all:?}"));
+    let is_told = |one: &Value| one["drift"]["found"] == nth && one["drift"]["repaired"] == true;
+    wait_for("the authority knows", Duration::from_secs(20), || seen().iter().any(is_told));
+    let [told] = seen().try_into().unwrap_or_else(|all| panic!("one host: {all:?}"));
     assert!(host.ends_with(&text(&told["name"])), "{host}: {told}");
-    assert_eq!((&told["drift"]["found"], &told["drift"]["process"]), (&1.into(), &"nft".into()), "{told}");
+    assert_eq!(told["drift"]["process"], "nft", "{change:?}: {told}");
     let name = format!("{}/{}", text(&told["namespace"]), text(&told["name"]));
     let shown = String::from_utf8(plane.holdfast(&["describe", "host", &name]).stdout).expect("text");
-    assert!(shown.contains("found once, last ") && shown.contains(" by nft (pid "), "{shown}");
-    wait_for("the audit log tells it", Duration::from_secs(20), || {
-        let tail = String::from_utf8(plane.holdfast(&["audit", "tail"]).stdout).expect("text");
-        let tells = |kind: &str| tail.lines().any(|line| line.contains(kind) && line.contains("by nft"));
-        tells("drift.found") && tells("drift.repaired")
-    });
+    assert!(shown.contains(" by nft (pid ") && shown.contains("last "), "{shown}");
+    converges_anew(plane, 12);
+}
+
+/// A set of a host's table with elements, and one of them.
+fn an_element(plane: &Plane, host: &str) -> (String, String) {
+    let listed = plane.table(host);
+    let mut sets = listed["nftables"].as_array().expect("a list").iter().filter_map(|object| object.get("set"));
+    let plain = |set: &Value| {
+        let elements = set["elem"].as_array()?;
+        // A prefix or a range is an object in JSON.
+        let address = elements.iter().find_map(|one| one.as_str().map(str::to_owned))?;
+        (set["type"] == "ipv4_addr" && text(&set["name"]).starts_with("s4_")).then(|| (text(&set["name"]), address))
+    };
+    sets.find_map(plain).unwrap_or_else(|| panic!("{host} has no set with an address: {listed}"))
+}
+
+/// What a host's kernel enforces: how many rules each chain has, and each set with its elements.
+fn enforced(plane: &Plane, host: &str) -> BTreeMap<String, String> {
+    let listed = plane.table(host);
+    let mut all = BTreeMap::<String, String>::new();
+    for object in listed["nftables"].as_array().expect("a list") {
+        if let Some(rule) = object.get("rule") {
+            all.entry(format!("chain {}", rule["chain"])).or_default().push('.');
+        }
+        if let Some(set) = object.get("set") {
+            all.insert(format!("set {}", set["name"]), set["elem"].to_string());
+        }
+    }
+    all
 }
 
 /// A service and an agent end without a word; the next start finds exactly these missing.

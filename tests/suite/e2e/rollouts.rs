@@ -4,8 +4,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::time::{Duration, Instant};
 
-use holdfast_suite::plane::Plane;
+use holdfast_suite::plane::{Plane, wait_for};
+use serde_json::Value;
 
 use super::dishonest::hooked;
 use super::fleet::{converged, converges_anew, moved, versions};
@@ -13,6 +15,8 @@ use super::packets::rules_of;
 
 const CANARY: &str = "edge-1";
 const CANARY_NAME: &str = "booking/edge-1";
+/// Within this, a policy that cuts its host off is gone from the kernel again.
+const REVERTED: Duration = Duration::from_secs(30);
 /// Marks the canary, and lets it reach its gateways by policy: nothing else does once it keeps no way to them.
 const MARK: &str = "\
 apiVersion: holdfast.dev/v1
@@ -56,10 +60,15 @@ fn a_wave_with_a_bad_canary_touches_only_the_canary() {
     apply(&plane, MARK, &["--wait"]);
     leave_gateways_to_the_policy(&plane);
     converges_anew(&plane, 12);
-    let (before, rules) = (versions(&plane), rules_of_others(&plane));
+    let (before, rules, canarys) = (versions(&plane), rules_of_others(&plane), content(&plane));
     let begun = apply(&plane, CUTS_OFF, &["--rollout", "--stage", "canary=true", "--stage", "50%", "-o", "json"]);
-    let begun: serde_json::Value = serde_json::from_str(&begun).expect("JSON");
+    let begun: Value = serde_json::from_str(&begun).expect("JSON");
     let id = begun["rollout"].as_str().expect("a rollout began");
+    // Its agent has the window that is shipped: from the first sight of the policy in the kernel to the last.
+    wait_for("the canary's kernel has it", Duration::from_secs(60), || content(&plane) != canarys);
+    let applied = Instant::now();
+    wait_for("the canary's kernel has what it had", REVERTED, || content(&plane) == canarys);
+    assert!(applied.elapsed() > REVERTED / 10, "it was tried: {:?}", applied.elapsed());
 
     let watched = plane.holdfast(&["rollout", "watch", id, "--timeout", "4m"]);
     let said = String::from_utf8_lossy(&watched.stderr).into_owned();
@@ -83,6 +92,28 @@ fn a_wave_with_a_bad_canary_touches_only_the_canary() {
     plane.wipe();
 }
 
+/// What the canary's kernel enforces: rules and elements, without handles and counts of packets.
+fn content(plane: &Plane) -> BTreeSet<String> {
+    let listed = plane.table(CANARY);
+    let objects = listed["nftables"].as_array().expect("a list").iter();
+    let one = |object: &Value| {
+        let (kind, object) = object.as_object()?.iter().next()?;
+        let text = match kind.as_str() {
+            "rule" => format!("{} {}", object["chain"], object["comment"]) + &matches_of(&object["expr"]),
+            "set" => format!("{} {}", object["name"], object["elem"]),
+            _ => return None,
+        };
+        Some(text)
+    };
+    objects.filter_map(one).collect()
+}
+
+/// What a rule asks, without what it counted.
+fn matches_of(expressions: &Value) -> String {
+    let all = expressions.as_array().into_iter().flatten();
+    all.filter(|one| one.get("counter").is_none()).map(Value::to_string).collect()
+}
+
 /// The rules of every host but the canary, by their handles.
 fn rules_of_others(plane: &Plane) -> BTreeMap<String, BTreeSet<(String, u64)>> {
     let mut rules = rules_of(plane);
@@ -93,7 +124,7 @@ fn rules_of_others(plane: &Plane) -> BTreeMap<String, BTreeSet<(String, u64)>> {
 /// The newest version of the policy of each host, whether it took it or not.
 fn newest(plane: &Plane) -> BTreeMap<String, u64> {
     let hosts = plane.ask(&["get", "hosts"]);
-    let one = |host: &serde_json::Value| {
+    let one = |host: &Value| {
         let policy = host["components"].as_array()?.iter().find(|part| part["component"] == "policy")?;
         let name = format!("{}/{}", host["namespace"].as_str()?, host["name"].as_str()?);
         Some((name, policy["latest"]["version"].as_u64()?))
