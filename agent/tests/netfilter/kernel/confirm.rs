@@ -2,6 +2,7 @@
 //!
 //! - What no policy can do on a host, a hook of the test does: it leaves gateways to the policy.
 
+use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use holdfast_model::condition::{Holds, Reason};
@@ -14,9 +15,10 @@ use super::hook::{NTH, POINT, TRIAL_POINTS};
 use super::local::{SHUT, overridden};
 use super::session::{applied, isolated, ruleset, world};
 use crate::support::agent::Host;
-use crate::support::bodies::{deny, set, set_key};
+use crate::support::bodies::{allow, deny, set, set_key, tcp};
 use crate::support::gateway::{Gateway, Session, stamp};
 use crate::support::namespace::Namespace;
+use crate::support::output_of;
 
 const WINDOW_MS: u64 = 1_500;
 
@@ -177,6 +179,28 @@ fn a_policy_that_follows_one_that_cuts_the_host_off_is_not_judged_by_what_that_o
     assert_eq!((host.applied_version(), &host.status()["policy"]["on_trial"]), (Some(3), &true.into()));
     gateway.echo_until(|| is_confirmed(&host));
     assert_eq!(host.applied_version(), Some(3));
+}
+
+#[test]
+fn an_echo_of_one_gateway_is_enough_though_the_policy_drops_what_is_anothers() {
+    let (mut host, mut gateway, far) = world();
+    far.run(|| output_of("ip", &["address", "add", "10.77.0.3/24", "dev", "eth0"]));
+    let other = Gateway::new(far.run(|| TcpListener::bind("10.77.0.3:7443").unwrap()));
+    host.set_variable("HOLDFAST_AGENT_TEST_UNGUARDED", Some("1"));
+    host.set_variable("HOLDFAST_AGENT_KEEP_GATEWAYS", Some("10.77.0.3:7443"));
+    host.set_variable("HOLDFAST_AGENT_CONFIRM_WINDOW_MS", Some(&WINDOW_MS.to_string()));
+    host.run_session();
+    let mut second = isolated(&["10.0.0.1"]);
+    second.egress.rules = vec![allow(2, tcp(&[(7443, 7443)]), Peers::Set(set_key(2)))];
+    second.sets.push(set(2, &["10.77.0.3"]));
+    let (mut session, _) = gateway.open();
+    applied(&session.policy(1, &open()));
+    session.echo_until(|| is_confirmed(&host));
+    let frames = session.frames_of(2, &second);
+    session.write_bytes(&frames);
+    host.wait_until("it is in force", || host.applied_version() == Some(2));
+    other.echo_until(|| is_confirmed(&host));
+    assert_eq!(host.applied_version(), Some(2), "it leads to a gateway");
 }
 
 /// The agent is killed at a point that it passes once it is told of a second policy, and runs again without that.
