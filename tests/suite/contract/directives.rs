@@ -43,6 +43,21 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
+/// Waits until the gateway counted so many builds of a lane, begun, built, and waited for.
+fn builds(plane: &ControlPlane, lane: &str, count: u64) {
+    for happening in ["started", "built"] {
+        plane.until_counted("holdfast_gateway_builds_total", &[("lane", lane), ("happening", happening)], count);
+    }
+    plane.until_counted("holdfast_gateway_build_wait_seconds_count", &[("lane", lane)], count);
+    plane.until_counted("holdfast_gateway_builds_waiting", &[("lane", lane)], 0);
+}
+
+/// Waits until so many sessions of this gateway were told.
+fn obeyed(plane: &ControlPlane, directive: &str, count: u64) {
+    let labels = [("directive", directive), ("outcome", "obeyed")];
+    plane.until_counted("holdfast_gateway_directives_total", &labels, count);
+}
+
 async fn take_whole_state(agent: &mut FirstAgent<'_>) {
     agent.forms.clear();
     for _ in Component::ALL {
@@ -66,12 +81,16 @@ async fn c11_c13_a_directive_moves_what_it_says_and_one_that_nobody_hears_moves_
     take_whole_state(&mut agent).await;
     until("the first state is recorded", || host_view(&plane, "web")["sync"] == "SYNCED");
 
+    let parts = Component::ALL.len() as u64;
+    builds(&plane, "first", parts);
     let before = sent_at(&plane);
     assert!(before.is_string(), "{before}");
     let asked = ask(&plane, "resend-snapshot");
     assert_eq!(asked["last_snapshot_sent_at"], before, "as it stood");
     take_whole_state(&mut agent).await;
     until("it moves", || sent_at(&plane) != before);
+    builds(&plane, "host", parts);
+    obeyed(&plane, "resend-snapshot", 1);
     // By themselves these two move nothing: what is sent when the host is back does.
     let before = sent_at(&plane);
     ask(&plane, "reconnect");
@@ -85,6 +104,9 @@ async fn c11_c13_a_directive_moves_what_it_says_and_one_that_nobody_hears_moves_
     until("both doors know", || plane.gateway.log().matches("disconnected from NATS").count() >= 2);
     assert_eq!(ask(&plane, "resend-snapshot")["last_snapshot_sent_at"], before);
     until("it is lost", || plane.gateway.log().contains("a directive is lost"));
+    let sent = "holdfast_gateway_directives_sent_total";
+    plane.until_counted(sent, &[("directive", "resend-snapshot"), ("outcome", "bus_away")], 1);
+    plane.until_counted(sent, &[("directive", "resend-snapshot"), ("outcome", "said")], 1);
     plane.nats().resume();
     until("both doors are back", || plane.gateway.log().matches(" connected to NATS").count() >= 4);
     assert_eq!(sent_at(&plane), before);
