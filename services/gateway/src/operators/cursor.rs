@@ -4,10 +4,12 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use holdfast_api::object::{PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX};
+use holdfast_api::object::{PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX, Page};
 use holdfast_api::problem::ProblemType;
+use holdfast_model::numbers::Revision;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use utoipa::IntoParams;
 
 use super::refuse::Refusal;
 
@@ -34,6 +36,52 @@ pub(crate) fn decode<K: DeserializeOwned>(list: &str, text: Option<&str>) -> Res
     if cursor.list == list { Ok(Some(cursor.after)) } else { Err(refused()) }
 }
 
+/// Which page of a list is asked for.
+#[derive(Clone, Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct PageQuery {
+    /// The most items, 1 to 500.
+    limit: Option<u32>,
+    /// From the page before.
+    cursor: Option<String>,
+}
+
+/// One page of a list that the store reads newest first, from a place on.
+pub(crate) struct Paging<'a, K> {
+    list: &'a str,
+    limit: usize,
+    /// Behind which the page begins.
+    pub(crate) before: Option<K>,
+}
+
+impl<'a, K: Serialize + DeserializeOwned> Paging<'a, K> {
+    pub(crate) fn of(list: &'a str, query: &PageQuery) -> Result<Self, Refusal> {
+        let limit = limit_of(query.limit)?;
+        Ok(Self { list, limit, before: decode(list, query.cursor.as_deref())? })
+    }
+
+    /// How many are read: one more than a page has tells whether there is another.
+    pub(crate) fn with_more(&self) -> u32 {
+        u32::try_from(self.limit.saturating_add(1)).unwrap_or(u32::MAX)
+    }
+
+    /// The page of what was read so.
+    pub(crate) fn page<R, T>(
+        &self,
+        mut rows: Vec<R>,
+        revision: Revision,
+        place: impl Fn(&R) -> &K,
+        view: impl Fn(&R) -> T,
+    ) -> Result<Page<T>, Refusal> {
+        let has_more = rows.len() > self.limit;
+        rows.truncate(self.limit);
+        let last = rows.last().filter(|_| has_more);
+        let next_cursor = last.map(|last| encode(self.list, place(last))).transpose()?;
+        Ok(Page { items: rows.iter().map(view).collect(), next_cursor, revision: revision.raw() })
+    }
+}
+
 /// How many items a page has.
 pub(crate) fn limit_of(limit: Option<u32>) -> Result<usize, Refusal> {
     match limit.unwrap_or(PAGE_ITEMS_DEFAULT) {
@@ -55,6 +103,21 @@ mod tests {
             assert_eq!(refusal.problem().known_type(), Some(ProblemType::InvalidCursor));
         }
         assert_eq!(decode::<u8>("hosts", None).expect("none"), None);
+    }
+
+    #[test]
+    fn a_page_says_where_the_next_begins_if_there_is_one() {
+        let query = |cursor| PageQuery { limit: Some(2), cursor };
+        let page = |paging: &Paging<'_, u32>, rows: &[u32]| {
+            let page = paging.page(rows.to_vec(), Revision::from_raw(7), |row| row, |row| row * 10).expect("a page");
+            (page.items, page.next_cursor)
+        };
+        let first = Paging::<u32>::of("numbers", &query(None)).expect("reads");
+        assert_eq!((first.before, first.with_more()), (None, 3));
+        assert_eq!(page(&first, &[9, 8]), (vec![90, 80], None));
+        let (items, next) = page(&first, &[9, 8, 7]);
+        assert_eq!(items, [90, 80]);
+        assert_eq!(Paging::<u32>::of("numbers", &query(next)).expect("reads").before, Some(8));
     }
 
     #[test]

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use utoipa::IntoParams;
 
 use super::auth::{Act, Caller};
-use super::cursor;
+use super::cursor::{self, PageQuery, Paging};
 use super::door::Shared;
 use super::gauges;
 use super::hosts::{rfc3339, stamp_view};
@@ -87,45 +87,23 @@ fn sees(caller: &Caller, host: &HostLook<'_>) -> bool {
     host.judged.map_or(caller.reaches_all(), |judged| caller.sees(&judged.status.namespace))
 }
 
-#[derive(Clone, Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(crate) struct ListQuery {
-    /// The most items, 1 to 500.
-    limit: Option<u32>,
-    /// From the page before.
-    cursor: Option<String>,
-}
-
 /// Operations, newest first.
-#[utoipa::path(get, path = "/v1/operations", operation_id = "list_operations", tag = "operations", params(ListQuery), responses(
+#[utoipa::path(get, path = "/v1/operations", operation_id = "list_operations", tag = "operations", params(PageQuery), responses(
     (status = 200, body = Page<OperationView>),
     (status = "default", description = "Refused", body = Problem, content_type = "application/problem+json"),
 ))]
 pub(crate) async fn list(
     State(door): State<Shared>,
     caller: Caller,
-    Params(query): Params<ListQuery>,
+    Params(query): Params<PageQuery>,
 ) -> Result<Json<Page<OperationView>>, Refusal> {
     const LIST: &str = "operations";
     caller.may(Act::Read)?;
-    let limit = cursor::limit_of(query.limit)?;
-    let before: Option<OperationId> = cursor::decode(LIST, query.cursor.as_deref())?;
+    let paging = Paging::of(LIST, &query)?;
     let revision = door.store.latest_revision().await?;
-    // One more than asked for tells whether there is another page.
-    let more = u32::try_from(limit + 1).unwrap_or(u32::MAX);
-    let mut operations = door.store.list_operations(before, more).await?;
-    let has_more = operations.len() > limit;
-    operations.truncate(limit);
-    let next_cursor = match operations.last() {
-        Some(last) if has_more => Some(cursor::encode(LIST, &last.id)?),
-        Some(_) | None => None,
-    };
-    Ok(Json(Page {
-        items: operations.iter().map(|operation| view(&caller, operation)).collect(),
-        next_cursor,
-        revision: revision.raw(),
-    }))
+    let operations = door.store.list_operations(paging.before, paging.with_more()).await?;
+    let view = |operation: &Operation| view(&caller, operation);
+    Ok(Json(paging.page(operations, revision, |operation| &operation.id, view)?))
 }
 
 #[derive(Clone, Debug, Deserialize, IntoParams)]

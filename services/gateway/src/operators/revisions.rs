@@ -15,52 +15,33 @@ use holdfast_api::problem::Problem;
 use holdfast_model::desired::Component;
 use holdfast_model::ids::HostId;
 use holdfast_model::numbers::{Revision, Version};
-use serde::Deserialize;
-use utoipa::IntoParams;
 
 use super::auth::{Act, Caller};
-use super::cursor;
+use super::cursor::{PageQuery, Paging};
 use super::door::Shared;
 use super::fleet::JudgedHost;
-use super::history::{made, with_more};
+use super::history::made;
 use super::objects::word;
 use super::refuse::Refusal;
 use super::request::Params;
 use super::targets::state_since;
 
-#[derive(Clone, Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(crate) struct ListQuery {
-    /// The most items, 1 to 500.
-    limit: Option<u32>,
-    /// From the page before.
-    cursor: Option<String>,
-}
-
 /// Revisions, newest first.
-#[utoipa::path(get, path = "/v1/revisions", operation_id = "list_revisions", tag = "history", params(ListQuery), responses(
+#[utoipa::path(get, path = "/v1/revisions", operation_id = "list_revisions", tag = "history", params(PageQuery), responses(
     (status = 200, body = Page<MadeView>),
     (status = "default", description = "Refused", body = Problem, content_type = "application/problem+json"),
 ))]
 pub(crate) async fn list(
     State(door): State<Shared>,
     caller: Caller,
-    Params(query): Params<ListQuery>,
+    Params(query): Params<PageQuery>,
 ) -> Result<Json<Page<MadeView>>, Refusal> {
     const LIST: &str = "revisions";
     caller.may(Act::Read)?;
-    let limit = cursor::limit_of(query.limit)?;
-    let before: Option<Revision> = cursor::decode(LIST, query.cursor.as_deref())?;
+    let paging = Paging::of(LIST, &query)?;
     let latest = door.store.latest_revision().await?;
-    let mut rows = door.store.list_revisions(before, with_more(limit)).await?;
-    let has_more = rows.len() > limit;
-    rows.truncate(limit);
-    let next_cursor = match rows.last() {
-        Some(last) if has_more => Some(cursor::encode(LIST, &last.revision)?),
-        Some(_) | None => None,
-    };
-    Ok(Json(Page { items: rows.iter().map(made).collect(), next_cursor, revision: latest.raw() }))
+    let rows = door.store.list_revisions(paging.before, paging.with_more()).await?;
+    Ok(Json(paging.page(rows, latest, |row| &row.revision, made)?))
 }
 
 /// One revision: what it changed, and how far it is on the hosts that it is for.

@@ -32,7 +32,7 @@ pub(crate) use self::drive::run;
 use self::place::placed;
 pub(crate) use self::start::InStages;
 use super::auth::{Act, Caller};
-use super::cursor;
+use super::cursor::{PageQuery, Paging};
 use super::door::Shared;
 use super::etag::{self, IfMatch, Tag};
 use super::fleet::{JudgedHost, failure_of};
@@ -165,44 +165,23 @@ async fn found(door: &Shared, id: RolloutId) -> Result<Rollout, Refusal> {
     door.store.load_rollout(id).await?.ok_or_else(|| Refusal::not_found(format!("rollout {id}")))
 }
 
-#[derive(Clone, Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(crate) struct ListQuery {
-    /// The most items, 1 to 500.
-    limit: Option<u32>,
-    /// From the page before.
-    cursor: Option<String>,
-}
-
 /// Rollouts, newest first.
-#[utoipa::path(get, path = "/v1/rollouts", operation_id = "list_rollouts", tag = "rollouts", params(ListQuery), responses(
+#[utoipa::path(get, path = "/v1/rollouts", operation_id = "list_rollouts", tag = "rollouts", params(PageQuery), responses(
     (status = 200, body = Page<RolloutView>),
     (status = "default", description = "Refused", body = Problem, content_type = "application/problem+json"),
 ))]
 pub(crate) async fn list(
     State(door): State<Shared>,
     caller: Caller,
-    Params(query): Params<ListQuery>,
+    Params(query): Params<PageQuery>,
 ) -> Result<Json<Page<RolloutView>>, Refusal> {
     const LIST: &str = "rollouts";
     caller.may(Act::Read)?;
-    let limit = cursor::limit_of(query.limit)?;
-    let before: Option<RolloutId> = cursor::decode(LIST, query.cursor.as_deref())?;
+    let paging = Paging::of(LIST, &query)?;
     let revision = door.store.latest_revision().await?;
-    // One more than asked for tells whether there is another page.
-    let mut rollouts = door.store.list_rollouts(before, u32::try_from(limit + 1).unwrap_or(u32::MAX)).await?;
-    let has_more = rollouts.len() > limit;
-    rollouts.truncate(limit);
-    let next_cursor = match rollouts.last() {
-        Some(last) if has_more => Some(cursor::encode(LIST, &last.id)?),
-        Some(_) | None => None,
-    };
-    Ok(Json(Page {
-        items: rollouts.iter().map(|rollout| view(&caller, rollout)).collect(),
-        next_cursor,
-        revision: revision.raw(),
-    }))
+    let rollouts = door.store.list_rollouts(paging.before, paging.with_more()).await?;
+    let view = |rollout: &Rollout| view(&caller, rollout);
+    Ok(Json(paging.page(rollouts, revision, |rollout| &rollout.id, view)?))
 }
 
 #[derive(Clone, Debug, Deserialize, IntoParams)]
