@@ -3,7 +3,7 @@
 //! - What counts is what a body lets hosts do or keeps them from: its rules that match somebody, and each direction in which it denies what no rule
 //!   allows. What these are called, in which order they decide and who exactly is meant is not counted: a policy under another name, or with other
 //!   peers, takes nothing away.
-//! - A host that holds little is no measure of a share; that nobody holds anything afterwards is.
+//! - A host that holds little is no measure of a share; that it loses all of it is, and that nobody holds anything afterwards.
 //! - A host leaves enforcement silently when nobody said in which mode it is to be afterwards.
 //!
 //! It knows bodies before and after, not what was asked for, and refuses nothing by itself.
@@ -16,7 +16,7 @@ use crate::policy::{Action, Body, Direction, Mode, Peers, Rule, Statement};
 #[cfg(test)]
 mod tests;
 
-/// The fewest units of a host of which a share says anything: one policy of one rule has two.
+/// The fewest units of a host of which a share says anything, short of all: one policy of one rule has two.
 pub const UNITS_MIN: usize = 3;
 
 /// How much a change may take away without anybody saying so.
@@ -91,8 +91,10 @@ impl Loss {
     }
 
     fn is_beyond(self, limits: BrakeLimits) -> bool {
+        let is_total = self.before > 0 && self.lost == self.before;
         // No body has so many rules that a hundred times as many is no number.
-        self.before >= UNITS_MIN && self.lost * 100 > self.before * limits.share_percent as usize
+        let is_more = self.lost * 100 > self.before * limits.share_percent as usize;
+        is_more && (is_total || self.before >= UNITS_MIN)
     }
 }
 

@@ -57,9 +57,14 @@ fn nothing_of_nothing_is_no_loss_and_a_first_policy_takes_nothing_away() {
 }
 
 #[test]
-fn hosts_that_hold_little_have_no_share_and_all_of_them_emptied_is_everything() {
-    let little = (mk_body(&FIVE[..1], true, Mode::Visibility), Body::default());
-    assert_eq!(judged(FEW, &vec![little.clone(); 9], false, true), None, "others hold something");
+fn hosts_that_hold_little_have_no_share_but_of_all_of_it_and_all_of_them_emptied_is_everything() {
+    let body = |rules| mk_body(rules, true, Mode::Visibility);
+    let (little, part) = ((body(&FIVE[..1]), Body::default()), (body(&FIVE[..1]), body(&[])));
+    assert_eq!(judged(FEW, &vec![part; 9], false, true), None, "one of two is no share");
+    let lost =
+        judged(FEW, &vec![little.clone(); 9], false, true).expect("each loses everything, whoever holds something");
+    assert_eq!((lost.losing.len(), lost.emptied.len()), (9, 0));
+    assert_eq!(judged(FEW, &vec![little.clone(); 2], false, true), None, "the limit is no excess");
     let all = judged(FEW, &vec![little.clone(); 2], false, false).expect("nobody holds anything");
     assert_eq!((all.emptied.len(), all.losing.len()), (2, 0));
     assert_eq!(judged(FEW, &[little], false, false), None, "one host is no fleet");
@@ -108,6 +113,21 @@ proptest! {
         let after = mk_body(&named(&all, shift), true, Mode::Enforced);
         let loss = Loss::between(&before, &after);
         prop_assert_eq!((loss.before, loss.lost, loss.after), (ports.len(), 0, all.len() + 1));
+    }
+
+    /// However few rules each of them has, and however many others keep theirs.
+    #[test]
+    fn more_hosts_than_the_limit_that_lose_all_they_have_are_braked(
+        held in prop::collection::vec(0_usize..=5, 1..12), kept in prop::collection::vec(1_usize..=5, 0..12),
+        (hosts_max, share_percent) in (0_u32..12, 0_u32..100), others in any::<bool>(),
+    ) {
+        let body = |count: &usize| mk_body(&FIVE[..*count], false, Mode::Enforced);
+        let emptied = held.iter().map(|count| (body(count), Body::default()));
+        let pairs: Vec<(Body, Body)> = emptied.chain(kept.iter().map(|count| (body(count), body(count)))).collect();
+        let by_hand = held.iter().filter(|count| **count > 0).count();
+        let braked = judged(BrakeLimits { hosts_max, share_percent }, &pairs, true, others);
+        let losing = braked.map_or(0, |braked| braked.losing.len());
+        prop_assert_eq!(losing, if by_hand > hosts_max as usize { by_hand } else { 0 });
     }
 
     #[test]
