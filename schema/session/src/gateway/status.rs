@@ -3,14 +3,16 @@
 //! - A status that is refused costs the host nothing but that status: it counts against no session, however many there are.
 //! - Refusals are told a few at once and then seldom; they are counted all.
 //! - The full status is asked for where liveness names another one than was taken last, at most once in a while: an agent that names another one
-//!   each time gets no more questions for it.
+//!   each time gets no more questions for it, and one of which nothing can be taken is asked half as often each time, down to what it says unasked.
 
 use holdfast_model::digest::Digest;
 use holdfast_wire::code::FaultCode;
 use holdfast_wire::message::StatusReport;
 
 use crate::budget::Budget;
-use crate::limits::{REFUSAL_PAUSE, REFUSALS_AT_ONCE, REPORT_ASK_PAUSE, REPORTS_TAKEN_AT_ONCE, REPORTS_TAKEN_PAUSE};
+use crate::limits::{
+    REFUSAL_PAUSE, REFUSALS_AT_ONCE, REPORT_ASK_PAUSE, REPORT_INTERVAL, REPORTS_TAKEN_AT_ONCE, REPORTS_TAKEN_PAUSE,
+};
 use crate::time::Instant;
 
 /// What was taken in one session.
@@ -21,6 +23,8 @@ pub(super) struct Statuses {
     budget: Budget,
     refusals: Budget,
     asked_at: Option<Instant>,
+    /// How often it was asked for since one was taken.
+    asked: u32,
 }
 
 impl Statuses {
@@ -31,6 +35,7 @@ impl Statuses {
             budget: Budget::new(REPORTS_TAKEN_AT_ONCE, REPORTS_TAKEN_PAUSE, now),
             refusals: Budget::new(REFUSALS_AT_ONCE, REFUSAL_PAUSE, now),
             asked_at: None,
+            asked: 0,
         }
     }
 
@@ -45,7 +50,7 @@ impl Statuses {
         if !self.budget.take(now) {
             return Err(FaultCode::TooOften);
         }
-        (self.seq, self.taken) = (status.seq, Some(status.report.digest()));
+        (self.seq, self.taken, self.asked) = (status.seq, Some(status.report.digest()), 0);
         Ok(())
     }
 
@@ -57,11 +62,13 @@ impl Statuses {
     /// Whether the agent is to be asked, by what its liveness names.
     pub(super) fn is_asked(&mut self, named: Option<Digest>, now: Instant) -> bool {
         let is_other = named.is_some() && named != self.taken;
-        let is_soon = self.asked_at.is_some_and(|at| now < at.plus(REPORT_ASK_PAUSE));
+        let doubled = 1_u32.checked_shl(self.asked.saturating_sub(1)).unwrap_or(u32::MAX);
+        let pause = REPORT_ASK_PAUSE.saturating_mul(doubled).min(REPORT_INTERVAL);
+        let is_soon = self.asked_at.is_some_and(|at| now < at.plus(pause));
         if !is_other || is_soon {
             return false;
         }
-        self.asked_at = Some(now);
+        (self.asked_at, self.asked) = (Some(now), self.asked.saturating_add(1));
         true
     }
 }
@@ -118,6 +125,24 @@ mod tests {
         assert_eq!(statuses.take(&mk_status(1), at(10_000)), Ok(()));
         assert!(!statuses.is_asked(named, at(99_000)), "it was taken");
         let asked = (100_000..200_000).filter(|ms| statuses.is_asked(if ms % 2 == 0 { named } else { other }, at(*ms)));
-        assert_eq!(asked.count(), 10, "one that names another each time");
+        assert_eq!(asked.count(), 4, "one that names another each time");
+    }
+
+    /// Its liveness names the status that it said, each 15 s, and none of them is ever taken.
+    #[test]
+    fn one_of_which_nothing_can_be_taken_is_asked_ever_more_seldom_until_something_is() {
+        let mut statuses = Statuses::new(at(0));
+        let named = Some(mk_status(1).report.digest());
+        let mut asked = Vec::new();
+        for ms in (0..3_600_000).step_by(15_000) {
+            if statuses.is_asked(named, at(ms)) {
+                asked.push(ms / 1_000);
+            }
+        }
+        assert_eq!(asked.get(..7), Some(&[0, 15, 45, 90, 180, 345, 645][..]));
+        assert!(asked.windows(2).skip(5).all(|two| two[1] - two[0] == 300), "{asked:?}");
+        assert_eq!(statuses.take(&mk_status(1), at(3_600_000)), Ok(()));
+        let other = Some(Component::Policy.empty_digest());
+        assert!(statuses.is_asked(other, at(3_900_000)) && statuses.is_asked(other, at(3_910_000)), "as at first");
     }
 }

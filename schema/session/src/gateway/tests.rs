@@ -741,7 +741,7 @@ fn an_agent_that_names_another_status_than_the_last_one_taken_is_asked_for_it_an
         questions += asked(&mut door);
         door.events();
     }
-    assert_eq!(questions, 10);
+    assert_eq!(questions, 4);
     assert!(door.session.is_open());
 }
 
