@@ -2,7 +2,9 @@
 //!
 //! - The first fact after quiet goes at once; then writes begin 3 ms apart at least, and all that came between goes in one transaction.
 //! - Nothing is dropped while the database is away: facts wait, in memory that the sessions' own limits bound, and are tried again.
-//!   Presence alone coalesces: the latest word per host, and one that was not written at once is none: the host is heard again.
+//! - What a host says over and over coalesces: of how it is as a whole the newest waits, one for each host and behind what came before it, so that a
+//!   fleet that repeats itself for hours takes no more room than one that did so once. Of presence too, and one that was not written at once is none:
+//!   the host is heard again.
 //! - That the database is away is told once, however often it is tried, and so is its return.
 //! - Who looks at evidence is woken by what is news, not by what is said again: a fleet at rest wakes nobody.
 //! - A value that can never be written costs the one fact that it is in, loudly, and nobody else anything: a batch that is refused for one is split.
@@ -48,6 +50,8 @@ struct Shared {
 struct Gathering {
     /// In the order in which they were seen.
     facts: Vec<Fact>,
+    /// The newest word of each host of itself as a whole.
+    statuses: BTreeMap<HostId, Fact>,
     heard: BTreeMap<HostId, (SessionEpoch, Instant)>,
 }
 
@@ -83,11 +87,32 @@ impl Recorder {
     /// Takes a fact.
     pub(super) fn put(&self, fact: Fact) -> Result<(), NoRoom> {
         let mut waiting = self.waiting();
-        // A goodbye is the last of its session: it is always taken.
-        if waiting.facts.len() >= FACTS_MAX && !matches!(fact.seen, Seen::Closed(_)) {
-            return Err(NoRoom);
+        match &fact.seen {
+            // It takes the room of the one before it.
+            Seen::Status(_) => {
+                let newer = waiting.statuses.get(&fact.host).is_some_and(|one| one.session_epoch > fact.session_epoch);
+                if !newer {
+                    waiting.statuses.insert(fact.host, fact);
+                }
+            }
+            // A goodbye is the last of its session: it is always taken, and the last status goes before it.
+            Seen::Closed(_) => {
+                let last = waiting.statuses.remove(&fact.host);
+                waiting.facts.extend(last);
+                waiting.facts.push(fact);
+            }
+            Seen::Addresses(_)
+            | Seen::Drift(_)
+            | Seen::Fault { .. }
+            | Seen::Heard { .. }
+            | Seen::Outcome(_)
+            | Seen::SnapshotSent { .. } => {
+                if waiting.facts.len() >= FACTS_MAX {
+                    return Err(NoRoom);
+                }
+                waiting.facts.push(fact);
+            }
         }
-        waiting.facts.push(fact);
         drop(waiting);
         self.shared.some.notify_one();
         Ok(())
@@ -102,7 +127,7 @@ impl Recorder {
     /// How many facts wait, and of how many hosts a sign of life.
     pub(super) fn count(&self) -> (usize, usize) {
         let waiting = self.waiting();
-        (waiting.facts.len(), waiting.heard.len())
+        (waiting.facts.len() + waiting.statuses.len(), waiting.heard.len())
     }
 
     /// For how long the facts that are being written wait for that; nothing if there are none.
@@ -174,10 +199,15 @@ impl Recorder {
 }
 
 impl Gathering {
-    /// The next facts to write; signs of life after them, as old as they are now.
+    /// The next facts to write; how hosts are after what they answered, and signs of life after that, as old as they are now.
     fn take(&mut self) -> Vec<Fact> {
         let count = self.facts.len().min(FACTS_BATCH_MAX);
         let mut batch: Vec<Fact> = self.facts.drain(..count).collect();
+        while batch.len() < FACTS_BATCH_MAX
+            && let Some((_, status)) = self.statuses.pop_first()
+        {
+            batch.push(status);
+        }
         while batch.len() < FACTS_BATCH_MAX
             && let Some((host, (session_epoch, at))) = self.heard.pop_first()
         {
@@ -300,13 +330,70 @@ mod tests {
 
     use super::*;
 
+    fn mk_status(seq: u64) -> Seen {
+        let report = HostReport::of_health(&[], UpdateSeq::ZERO, 0);
+        let signature = holdfast_events::SignatureBytes::from_bytes([0; 64]);
+        Seen::Status(Box::new(StatusSaid { seq, report, signature }))
+    }
+
+    fn mk_fact(host: u128, seen: Seen) -> Fact {
+        Fact { host: HostId::new(Uuid::from_u128(host)), session_epoch: SessionEpoch::from_raw(1), seen }
+    }
+
+    /// As the database is away for days: each host says every five minutes how it is, and nobody takes anything.
+    #[test]
+    fn a_fleet_that_repeats_itself_while_nothing_can_be_written_takes_the_room_of_one_word_for_each_host() {
+        const HOSTS: u128 = 1_000;
+        let recorder = Recorder::default();
+        for seq in 1..=1_000 {
+            for host in 1..=HOSTS {
+                assert_eq!(recorder.put(mk_fact(host, mk_status(seq))), Ok(()));
+            }
+        }
+        assert_eq!(recorder.count(), (1_000, 0));
+        let fault = Seen::Fault { fault: holdfast_events::Fault::Malformed, component: None, update_seq: None };
+        recorder.fill(&mk_fact(1, fault.clone()));
+        assert_eq!(recorder.put(mk_fact(1, fault)), Err(NoRoom));
+        assert_eq!(recorder.put(mk_fact(1, mk_status(1_001))), Ok(()), "it takes the room of the one before it");
+        recorder.waiting().facts.clear();
+        let mut newest = BTreeMap::new();
+        while recorder.count().0 > 0 {
+            for fact in recorder.waiting().take() {
+                let Seen::Status(said) = fact.seen else { panic!("{fact:?}") };
+                assert_eq!(newest.insert(fact.host, said.seq), None, "each once");
+            }
+        }
+        assert_eq!(newest.len(), 1_000);
+        assert!(newest.iter().all(|(host, seq)| *seq == 1_000 + u64::from(host.uuid().as_u128() == 1)), "the newest");
+    }
+
+    #[test]
+    fn a_status_goes_after_what_was_answered_before_it_and_before_the_goodbye_of_its_session() {
+        let recorder = Recorder::default();
+        let snapshot = |seq| Seen::SnapshotSent {
+            component: holdfast_model::desired::Component::Policy,
+            stamp: holdfast_model::desired::Stamp {
+                version: holdfast_model::numbers::Version::FIRST,
+                digest: holdfast_model::desired::Component::Policy.empty_digest(),
+            },
+            update_seq: UpdateSeq::from_raw(seq),
+        };
+        let put = |host, seen| recorder.put(mk_fact(host, seen)).expect("there is room");
+        put(1, mk_status(1));
+        put(2, mk_status(1));
+        put(1, snapshot(1));
+        put(2, Seen::Closed(CloseReason::Lost));
+        put(1, snapshot(2));
+        let order: Vec<(u128, &str)> =
+            recorder.waiting().take().iter().map(|fact| (fact.host.uuid().as_u128(), seen_word(&fact.seen))).collect();
+        let (sent, status) = ("snapshot_sent", "status");
+        assert_eq!(order, [(1, sent), (2, status), (2, "closed"), (1, sent), (1, status)]);
+    }
+
     #[test]
     fn a_fleet_that_says_the_same_again_wakes_nobody() {
-        let report = HostReport::of_health(&[], UpdateSeq::ZERO, 0);
-        let said = StatusSaid { seq: 2, report, signature: holdfast_events::SignatureBytes::from_bytes([0; 64]) };
-        let (host, session_epoch) = (HostId::new(Uuid::from_u128(1)), SessionEpoch::from_raw(1));
-        let fact = |seen| Fact { host, session_epoch, seen };
-        let mut facts = vec![fact(Seen::Status(Box::new(said))), fact(Seen::Heard { age_ms: 1 })];
+        let fact = |seen| mk_fact(1, seen);
+        let mut facts = vec![fact(mk_status(2)), fact(Seen::Heard { age_ms: 1 })];
         let (same, other) = (FactsRecorded::default(), FactsRecorded { statuses_new: 1, ..FactsRecorded::default() });
         assert!(!is_news(&facts, &same));
         assert!(is_news(&facts, &other));
