@@ -245,7 +245,8 @@ impl Store {
         .await
     }
 
-    /// The versions of a component of a host, newest first, at most `limit`, before one that is named.
+    /// The versions of a component of a host, newest first, at most `limit`, before one that is named. An operation's outcome is that of the version that
+    /// it waited for, the first of those that were rendered with it, and of no later one.
     ///
     /// # Errors
     /// [`Error::Value`] if a stored row cannot be read.
@@ -263,6 +264,9 @@ impl Store {
                          (SELECT h.outcome FROM operations o JOIN operation_hosts h USING (operation_id) \
                           WHERE t.revision BETWEEN o.revision AND o.rendered_revision AND t.rendered_at <= o.rendered_at \
                               AND h.host_id = t.host_id AND h.component = t.component \
+                              AND NOT EXISTS (SELECT FROM desired_states e WHERE e.host_id = t.host_id \
+                                  AND e.component = t.component AND e.version < t.version \
+                                  AND e.revision BETWEEN o.revision AND o.rendered_revision AND e.rendered_at <= o.rendered_at) \
                           ORDER BY o.revision DESC LIMIT 1) AS outcome \
                      FROM desired_states t JOIN revisions r USING (revision) LEFT JOIN operations p USING (operation_id) \
                      WHERE t.host_id = $1 AND t.component = $2 AND ($3::bigint IS NULL OR t.version < $3) \

@@ -3,9 +3,12 @@
 use std::collections::BTreeSet;
 
 use holdfast_events::{Detail, OperationState, OperationVerb};
+use holdfast_model::desired::Component;
 use holdfast_model::intent::{AddressGroupSpec, Object, Spec};
 use holdfast_model::numbers::Revision;
+use holdfast_model::operation::HostOutcome;
 use holdfast_store::intent::{Applied, IntentChange, Prune};
+use holdfast_store::operation::Seen;
 use holdfast_store::{Error, Store};
 use tokio::task::JoinSet;
 
@@ -23,6 +26,28 @@ async fn a_change_makes_one_revision_and_the_same_again_makes_none() {
     let found = fleet.operators.load_operation(operation).await.expect("reads").expect("is there");
     assert_eq!((found.revision, found.changes, found.state), (revision, 2, OperationState::Accepted));
     assert_eq!(found.actor, OPERATOR);
+}
+
+#[tokio::test]
+async fn a_version_has_the_outcome_of_the_operation_that_waited_for_it_and_no_other_of_the_same_operation() {
+    let fleet = Fleet::start().await;
+    fleet.create_token("10.0.0.0/8", 9).await;
+    let host = fleet.enrol("a", "10.0.0.1").await;
+    let Applied::Changed { revision, operation, .. } = fleet.put(vec![mk_namespace("a", "x")]).await else {
+        panic!("changes")
+    };
+    for version in [1, 2] {
+        fleet.render(revision.raw(), version, &[host]).await;
+    }
+    // Both were there when the last host was rendered with it: the operation waits for the first.
+    fleet.server.sql("UPDATE operations SET rendered_revision = revision, rendered_at = clock_timestamp()");
+    let targets = fleet.operators.operation_targets(operation).await.expect("reads");
+    assert_eq!(targets.iter().map(|target| target.stamp.version.raw()).collect::<Vec<_>>(), [1]);
+    let seen = Seen { host, component: Component::Policy, outcome: HostOutcome::Applied };
+    fleet.operators.record_seen(operation, vec![seen]).await.expect("records");
+    let history = fleet.operators.host_history(host, Component::Policy, None, 9).await.expect("reads");
+    let told: Vec<_> = history.iter().map(|row| (row.stamp.version.raw(), row.outcome)).collect();
+    assert_eq!(told, [(2, None), (1, Some(HostOutcome::Applied))]);
 }
 
 #[tokio::test]
