@@ -1,5 +1,13 @@
 -- The whole form of the database: what the steps in migrations/ add up to.
 -- Kept true by services/store/tests/migrations.rs, which rewrites it with HOLDFAST_BLESS=1.
+CREATE FUNCTION public.forget_protocol() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    NEW.protocol := NULL;
+    RETURN NEW;
+END
+$$;
 CREATE FUNCTION public.refuse_change() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
@@ -292,6 +300,8 @@ CREATE TABLE public.pulse (
     beat_at timestamp with time zone,
     away_from timestamp with time zone,
     away_until timestamp with time zone,
+    silent_from timestamp with time zone,
+    silent_until timestamp with time zone,
     CONSTRAINT pulse_check CHECK (((away_from IS NULL) = (away_until IS NULL))),
     CONSTRAINT pulse_only_row_check CHECK (only_row)
 )
@@ -380,6 +390,7 @@ CREATE TABLE public.sessions (
     closed_at timestamp with time zone,
     close_reason text,
     protocol smallint,
+    protocol_session_epoch bigint,
     CONSTRAINT sessions_check CHECK (((session_epoch = 0) = (opened_at IS NULL))),
     CONSTRAINT sessions_check1 CHECK (((closed_at IS NULL) = (close_reason IS NULL))),
     CONSTRAINT sessions_session_epoch_check CHECK ((session_epoch >= 0))
@@ -394,6 +405,7 @@ CREATE TABLE public.statuses (
     components jsonb NOT NULL,
     signature bytea NOT NULL,
     told_at timestamp with time zone NOT NULL,
+    failing jsonb DEFAULT '{}'::jsonb NOT NULL,
     CONSTRAINT statuses_answered_check CHECK ((answered >= 0)),
     CONSTRAINT statuses_digest_check CHECK ((octet_length(digest) = 32)),
     CONSTRAINT statuses_seq_check CHECK ((seq > 0)),
@@ -496,6 +508,7 @@ CREATE INDEX rollouts_by_age ON public.rollouts USING btree (created_at, rollout
 CREATE UNIQUE INDEX rollouts_open ON public.rollouts USING btree ((true)) WHERE (state = ANY (ARRAY['progressing'::text, 'paused'::text, 'halted'::text]));
 CREATE TRIGGER event_order_only_added BEFORE DELETE OR UPDATE OR TRUNCATE ON public.event_order FOR EACH STATEMENT EXECUTE FUNCTION public.refuse_change();
 CREATE TRIGGER events_only_added BEFORE DELETE OR UPDATE OR TRUNCATE ON public.events FOR EACH STATEMENT EXECUTE FUNCTION public.refuse_change();
+CREATE TRIGGER sessions_without_protocol BEFORE UPDATE OF session_epoch ON public.sessions FOR EACH ROW WHEN (((new.session_epoch <> old.session_epoch) AND (new.protocol_session_epoch IS DISTINCT FROM new.session_epoch))) EXECUTE FUNCTION public.forget_protocol();
 ALTER TABLE public.events ENABLE ROW LEVEL SECURITY;
 CREATE POLICY events_of_agents_door ON public.events FOR INSERT TO holdfast_gateway_agents WITH CHECK ((kind = ANY (ARRAY['certificate.requested'::text, 'enrolment.requested'::text, 'lease.acquired'::text, 'outcome.recorded'::text, 'protocol.fault'::text, 'session.closed'::text, 'session.opened'::text, 'session.snapshot_sent'::text])));
 CREATE POLICY events_of_agents_door_contested ON public.events FOR INSERT TO holdfast_gateway_agents WITH CHECK ((kind = 'session.contested'::text));
@@ -648,6 +661,10 @@ GRANT UPDATE(away_from) ON TABLE public.pulse TO holdfast_gateway_agents;
 GRANT UPDATE(away_from) ON TABLE public.pulse TO holdfast_gateway_operators;
 GRANT UPDATE(away_until) ON TABLE public.pulse TO holdfast_gateway_agents;
 GRANT UPDATE(away_until) ON TABLE public.pulse TO holdfast_gateway_operators;
+GRANT UPDATE(silent_from) ON TABLE public.pulse TO holdfast_gateway_agents;
+GRANT UPDATE(silent_from) ON TABLE public.pulse TO holdfast_gateway_operators;
+GRANT UPDATE(silent_until) ON TABLE public.pulse TO holdfast_gateway_agents;
+GRANT UPDATE(silent_until) ON TABLE public.pulse TO holdfast_gateway_operators;
 GRANT SELECT,INSERT,UPDATE ON TABLE public.render_progress TO holdfast_renderer;
 GRANT SELECT ON TABLE public.render_progress TO holdfast_gateway_agents;
 GRANT SELECT ON TABLE public.render_progress TO holdfast_gateway_operators;

@@ -33,6 +33,11 @@ pub(crate) fn host_text(host: &HostView, policy: &HostPolicyView, wide: bool, no
             format!("              TOO LARGE: {bytes} bytes, and {bytes_max} may travel; the host keeps what it has until there is less"),
         );
     }
+    lines.extend(
+        host.unreadable
+            .as_ref()
+            .map(|column| format!("UNREADABLE:   {column} in the database holds what this gateway cannot read")),
+    );
     lines.extend(host.components.iter().filter_map(held_back));
     lines.extend(
         host.held

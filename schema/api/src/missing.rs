@@ -43,6 +43,7 @@ impl InitializedView {
 
 fn text(missing: Missing) -> String {
     let fixed = match missing {
+        Missing::Readable => "something that is stored of it cannot be read, so nothing of it is believed",
         Missing::Rendered => "nothing was rendered for it yet",
         Missing::Session => "its agent never opened a session",
         Missing::OpenSession => "its agent has no open session",
@@ -52,6 +53,9 @@ fn text(missing: Missing) -> String {
         Missing::Signature => "the signature on what was said in its name is not its own",
         Missing::Success => "it did not take the latest version; its last good one is in force",
         Missing::OwnPolicyGone => "a policy of the host's own is in force instead",
+        Missing::ReportInTime => {
+            "its agent has said nothing of the host as a whole for 15 min, though its session is open"
+        }
         Missing::Latest => "its agent has not said that the latest version is in force",
         Missing::SameContent => "it holds the latest version with other content",
         Missing::Held => "a rollout holds it at an earlier revision, of which it has what it is to have",
@@ -69,6 +73,9 @@ fn text(missing: Missing) -> String {
 
 const fn satisfied_by(missing: Missing) -> &'static str {
     match missing {
+        Missing::Readable => {
+            "what was written wrong is put right in the database: `holdfast describe host` names its column"
+        }
         Missing::Rendered => "a render: `holdfast doctor` says whether a renderer leads",
         Missing::Session | Missing::OpenSession => {
             "its agent dials a gateway: on the host, `holdfast-agent doctor` says what keeps it"
@@ -85,8 +92,8 @@ const fn satisfied_by(missing: Missing) -> &'static str {
         Missing::Success => {
             "a version that it takes; or, once its cause is mended, the same: `holdfast host resend-snapshot`"
         }
-        Missing::Report | Missing::NewerReport => {
-            "a signed status, which its agent sends after each outcome: refused ones are in `holdfast audit tail --kind protocol.fault`"
+        Missing::Report | Missing::NewerReport | Missing::ReportInTime => {
+            "a signed status, which its agent sends after each outcome and every five minutes: refused ones are in `holdfast audit tail --kind protocol.fault`"
         }
         Missing::Trial => {
             "an echo of a gateway over a new connection, which its agent tries twice a second: on the host, `holdfast-agent doctor`"
@@ -109,6 +116,7 @@ const fn satisfied_by(missing: Missing) -> &'static str {
 #[cfg(test)]
 mod tests {
     use holdfast_model::condition::ConditionType;
+    use holdfast_model::report::REPORT_LATE_MS;
     use holdfast_model::status::FRESH_MS;
 
     use super::*;
@@ -117,6 +125,7 @@ mod tests {
     fn every_fact_has_words_of_its_own_and_those_of_freshness_have_its_number() {
         let kind = ConditionType::Applied;
         let all = [
+            Missing::Readable,
             Missing::Rendered,
             Missing::Session,
             Missing::OpenSession,
@@ -130,6 +139,7 @@ mod tests {
             Missing::SameContent,
             Missing::Held,
             Missing::Report,
+            Missing::ReportInTime,
             Missing::NewerReport,
             Missing::Trial,
             Missing::Condition(kind, Holds::False),
@@ -140,6 +150,7 @@ mod tests {
         let texts: std::collections::BTreeSet<&str> = views.iter().map(|view| view.text.as_str()).collect();
         assert_eq!(texts.len(), all.len());
         assert!(MissingView::of(Missing::FreshSession).text.contains(&format!("{} s", FRESH_MS / 1_000)));
+        assert!(MissingView::of(Missing::ReportInTime).text.contains(&format!("{} min", REPORT_LATE_MS / 60_000)));
         assert_eq!(MissingView::of(Missing::Condition(kind, Holds::False)).condition.as_deref(), Some("Applied"));
         assert_eq!(MissingView::of(Missing::Latest).condition, None);
     }

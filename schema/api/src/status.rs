@@ -438,6 +438,9 @@ pub struct HostView {
     /// What it last said of itself as a whole; absent if it never did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub report: Option<ReportView>,
+    /// The first column of the database that holds something of it that cannot be read: nothing of it is believed then. Absent if all can.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unreadable: Option<String>,
     /// Whether it had its bootstrap; absent from gateways of an earlier build.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub initialized: Option<InitializedView>,

@@ -12,6 +12,10 @@ use crate::desired::{Component, Stamp};
 use crate::digest::Digest;
 use crate::numbers::{UpdateSeq, Version};
 
+/// How long an agent leaves a host unsaid that does not change, in milliseconds.
+pub const REPORT_INTERVAL_MS: u64 = 300_000;
+/// How old a report may become in an open session before nothing is known by it, in milliseconds: two in a row may be lost.
+pub const REPORT_LATE_MS: u64 = 3 * REPORT_INTERVAL_MS;
 /// The most conditions of a report.
 pub const REPORT_CONDITIONS_MAX: usize = 32;
 /// The most bytes of a condition's message in one.

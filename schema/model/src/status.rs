@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::condition::{Condition, ConditionType, Holds, Reason};
 use crate::desired::{Component, Stamp};
-use crate::report::StatedCondition;
+use crate::report::{REPORT_LATE_MS, StatedCondition};
 use crate::statement::OutcomeKind;
 
 mod initialized;
@@ -137,6 +137,11 @@ pub struct Evidence<'a> {
     pub words: Words,
     /// What it last said of itself as a whole.
     pub reported: Option<Reported<'a>>,
+    /// For how long it has said nothing of itself as a whole in its newest session, by the authority's clock and without the time in which that was
+    /// away.
+    pub untold_ms: u64,
+    /// Whether everything that is stored of the host can be read.
+    pub is_readable: bool,
     /// What was rendered last; absent before the first render.
     pub latest: Option<Stamp>,
     /// The host's newest session.
@@ -150,6 +155,8 @@ pub struct Evidence<'a> {
 /// The first fact that a proof of convergence lacks, in the order in which facts come about.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Missing {
+    /// Something that is stored of the host cannot be read: nothing else of it is believed.
+    Readable,
     /// Nothing was rendered for it.
     Rendered,
     /// The host never had a session.
@@ -168,6 +175,8 @@ pub enum Missing {
     Success,
     /// A policy of its own is in force.
     OwnPolicyGone,
+    /// It has said nothing of itself as a whole in this session for [`REPORT_LATE_MS`]: it does not say it any more, or its gateway takes nothing of it.
+    ReportInTime,
     /// The latest version is not what it holds.
     Latest,
     /// It holds the latest version under another digest.
@@ -199,6 +208,7 @@ impl Missing {
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
+            Self::Readable => "readable",
             Self::Rendered => "rendered",
             Self::Session => "session",
             Self::OpenSession => "open_session",
@@ -208,6 +218,7 @@ impl Missing {
             Self::Signature => "signature",
             Self::Success => "success",
             Self::OwnPolicyGone => "own_policy_gone",
+            Self::ReportInTime => "report_late",
             Self::Latest => "latest",
             Self::SameContent => "same_content",
             Self::Report => "report",
@@ -224,13 +235,15 @@ impl Missing {
     pub const fn condition(self) -> Option<ConditionType> {
         match self {
             Self::Condition(kind, _) | Self::Degrading(kind) => Some(kind),
-            Self::Rendered
+            Self::Readable
+            | Self::Rendered
             | Self::Session
             | Self::OpenSession
             | Self::FreshSession
             | Self::Answer
             | Self::AnswerInSession
             | Self::Signature
+            | Self::ReportInTime
             | Self::Success
             | Self::OwnPolicyGone
             | Self::Latest
@@ -246,11 +259,13 @@ impl Missing {
     #[must_use]
     pub const fn state(self) -> State {
         match self {
-            Self::Rendered
+            Self::Readable
+            | Self::Rendered
             | Self::Session
             | Self::OpenSession
             | Self::FreshSession
             | Self::Signature
+            | Self::ReportInTime
             | Self::Report
             | Self::Condition(_, Holds::Unknown | Holds::True) => State::Unknown,
             Self::Answer
@@ -291,7 +306,10 @@ pub fn derive(evidence: &Evidence<'_>) -> Verdict {
 }
 
 fn first_missing(evidence: &Evidence<'_>) -> Option<Missing> {
-    let Evidence { component, words, reported, latest, link, said, is_held } = evidence;
+    let Evidence { component, words, reported, untold_ms, is_readable, latest, link, said, is_held } = evidence;
+    if !is_readable {
+        return Some(Missing::Readable);
+    }
     let Some(latest) = latest else { return Some(Missing::Rendered) };
     match link {
         Link::Never => return Some(Missing::Session),
@@ -311,6 +329,9 @@ fn first_missing(evidence: &Evidence<'_>) -> Option<Missing> {
         OutcomeKind::Failed if wanted == latest => return Some(Missing::Success),
         OutcomeKind::RetainedLocalOverride if wanted == latest => return Some(Missing::OwnPolicyGone),
         OutcomeKind::Applied | OutcomeKind::Failed | OutcomeKind::RetainedLocalOverride => {}
+    }
+    if *words == Words::Reports && *untold_ms >= REPORT_LATE_MS {
+        return Some(Missing::ReportInTime);
     }
     // What is not the host's own word in this session says nothing of what it has.
     let report = reported.as_ref().filter(|reported| *words == Words::Reports && reported.in_this_session);

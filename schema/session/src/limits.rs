@@ -48,7 +48,7 @@ pub const DIRECTIVES_QUEUED_MAX: usize = 8;
 /// How long an agent waits between two reports of drift of one kind.
 pub const DRIFT_PAUSE: Duration = Duration::from_secs(2);
 /// How long an agent leaves a host unsaid that does not change.
-pub const REPORT_INTERVAL: Duration = Duration::from_secs(5 * 60);
+pub const REPORT_INTERVAL: Duration = Duration::from_millis(holdfast_model::report::REPORT_INTERVAL_MS);
 /// How long it waits for what is about to settle by itself: a gateway's echo takes a few round trips.
 pub const REPORT_SETTLE: Duration = Duration::from_millis(250);
 /// How many reports of a host as a whole an agent says at once, and after how long it may say one more.

@@ -1,7 +1,5 @@
 //! What is kept of drift, for those who ask about a host.
 
-use std::collections::BTreeMap;
-
 use holdfast_model::drift::{DriftCounts, DriftKind};
 use holdfast_model::ids::HostId;
 use sqlx::postgres::PgConnection;
@@ -42,11 +40,11 @@ struct DriftRow {
     told_at: OffsetDateTime,
 }
 
-/// What is kept of these hosts, or of all.
+/// What is kept of these hosts, or of all, by kind; of each whether it can be read.
 pub(crate) async fn load(
     tx: &mut PgConnection,
     hosts: Option<&Vec<Uuid>>,
-) -> Result<BTreeMap<HostId, Vec<KeptDrift>>, Error> {
+) -> Result<Vec<(HostId, Result<KeptDrift, Error>)>, Error> {
     let rows: Vec<DriftRow> = sqlx::query_as(
         "SELECT host_id, kind, instance, total, age_ms, process, pid, counts, told_at FROM drifts \
          WHERE $1::uuid[] IS NULL OR host_id = ANY($1) ORDER BY host_id, kind",
@@ -54,11 +52,7 @@ pub(crate) async fn load(
     .bind(hosts)
     .fetch_all(tx)
     .await?;
-    let mut kept: BTreeMap<HostId, Vec<KeptDrift>> = BTreeMap::new();
-    for row in rows {
-        kept.entry(HostId::new(row.host_id)).or_default().push(row.read()?);
-    }
-    Ok(kept)
+    Ok(rows.into_iter().map(|row| (HostId::new(row.host_id), row.read())).collect())
 }
 
 impl DriftRow {

@@ -49,6 +49,7 @@ pub(crate) const STEPS: &[(&str, &str)] = steps! {
     "0023_rollouts",
     "0024_directives",
     "0025_statuses",
+    "0026_since_when",
     "0027_rollouts_and_who_leads",
 };
 

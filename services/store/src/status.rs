@@ -4,6 +4,8 @@
 //! - A time in which the database was away is counted against nobody: neither against a lease nor as silence of a host.
 //! - An outcome counts only if it is of the session that is the host's now. Whether its signature is the host's is checked by the caller,
 //!   who has the keys' code; what was signed, the signature and the key are handed out for that.
+//! - What cannot be read costs the one host that it is of: nothing else of that is believed, and all others are told as ever. A host's own name and
+//!   namespace alone are needed to tell of it at all, as they are to render it.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -16,7 +18,7 @@ use holdfast_model::label::Labels;
 use holdfast_model::name::Name;
 use holdfast_model::numbers::{Revision, SessionEpoch, UpdateSeq};
 use holdfast_model::rollout::RolloutState;
-use holdfast_model::silence::{LOST_AFTER_MS, Others, Presence, SILENT_AFTER_MS};
+use holdfast_model::silence::{LOST_AFTER_MS, Others, Presence, Silence};
 use holdfast_model::statement::{Outcome, OutcomeKind};
 use holdfast_model::status::{Evidence, Link, Reported, Said, Verdict, Words, derive};
 use ipnet::IpNet;
@@ -29,10 +31,10 @@ use crate::drift::{self, KeptDrift};
 use crate::error::Error;
 use crate::intent::latest_revision;
 use crate::pool::{Mode, Store};
-use crate::pulse::{absence, silence_since};
+use crate::pulse::{self, absence, mass_silence, silence_since};
 use crate::render::rendered;
 use crate::report::{self, ObservedReport};
-use crate::value::{big, component, from_json, number, signature, stamp, text, verifying_key};
+use crate::value::{component, from_json, number, signature, stamp, text, verifying_key};
 
 /// The fleet as it is stored.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -76,6 +78,8 @@ pub struct HostStatus {
     pub report: Option<ObservedReport>,
     /// What holds it at an earlier revision than the last, if anything does.
     pub held: Option<HeldAt>,
+    /// The first column that holds something of it that cannot be read, if one does.
+    pub unreadable: Option<&'static str>,
 }
 
 /// A host is held at a revision by a rollout that has not opened its stage.
@@ -113,6 +117,8 @@ pub struct SessionStatus {
     pub opened_at: OffsetDateTime,
     /// How long ago it began.
     pub opened_ms_ago: u64,
+    /// For how long the authority has been there in it without a break.
+    pub heard_of_ms: u64,
     /// How long ago the host was heard in it; absent if it is not open.
     pub heard_ms_ago: Option<u64>,
     /// What the host can say in it.
@@ -175,6 +181,21 @@ pub struct ObservedOutcome {
 }
 
 impl HostStatus {
+    /// Something that is stored of it cannot be read. What else went wrong is no matter of one host.
+    fn mark(&mut self, error: Error) -> Result<(), Error> {
+        let Error::Value { column, .. } = error else { return Err(error) };
+        self.unreadable.get_or_insert(column);
+        Ok(())
+    }
+
+    /// For how long it has said nothing of itself as a whole in its newest session.
+    fn untold_ms(&self) -> u64 {
+        let Some(session) = &self.session else { return 0 };
+        let is_of_it = |report: &&ObservedReport| report.place.session_epoch == session.session_epoch;
+        let told = self.report.as_ref().filter(is_of_it).map(|report| report.told_ms_ago);
+        told.unwrap_or(session.heard_of_ms)
+    }
+
     /// What the evidence of one component amounts to. `trusts` says whether a signature is the host's: without one that is, nothing was said.
     #[must_use]
     pub fn verdict_of(
@@ -209,8 +230,17 @@ impl HostStatus {
             applied: of.applied,
             conditions: &of.conditions,
         });
-        let of = component.component;
-        derive(&Evidence { component: of, words, reported, latest: component.latest, link, said, is_held })
+        derive(&Evidence {
+            component: component.component,
+            words,
+            reported,
+            untold_ms: self.untold_ms(),
+            is_readable: self.unreadable.is_none(),
+            latest: component.latest,
+            link,
+            said,
+            is_held,
+        })
     }
 }
 
@@ -218,7 +248,7 @@ impl Store {
     /// The fleet, or some hosts of it.
     ///
     /// # Errors
-    /// [`Error::Value`] if a stored row cannot be read: what cannot be read is never shown as something else.
+    /// [`Error::Value`] if it cannot be read which hosts there are. What of one cannot be read is told of that one, and never shown as something else.
     pub async fn fleet_status(&self, hosts: Option<Vec<HostId>>) -> Result<FleetStatus, Error> {
         self.transact("load the fleet's status", Mode::LongSnapshot, move |tx| {
             let hosts: Option<Vec<Uuid>> = hosts.as_ref().map(|hosts| hosts.iter().map(|host| host.uuid()).collect());
@@ -243,10 +273,12 @@ struct HostRow {
     opened_at: Option<OffsetDateTime>,
     protocol: Option<i16>,
     opened_ms_ago: Option<i64>,
+    heard_of_ms: Option<i64>,
     is_open: bool,
     heard_at: Option<OffsetDateTime>,
     heard_ms_ago: Option<i64>,
     silent_ms: Option<i64>,
+    silent_with_others_ms: Option<i64>,
     held_by: Option<Uuid>,
     held_revision: Option<i64>,
     held_stage: Option<i32>,
@@ -287,6 +319,9 @@ async fn load(tx: &mut PgConnection, hosts: Option<Vec<Uuid>>) -> Result<FleetSt
         "SELECT h.host_id, h.namespace, h.name, f.labels, f.addresses, h.outcome_key, h.enrolled_at, \
                 s.session_epoch, s.gateway_id, s.agent_version, s.opened_at, s.protocol, p.heard_at, \
                 (extract(epoch FROM clock_timestamp() - s.opened_at) * 1000)::bigint AS opened_ms_ago, \
+                (extract(epoch FROM clock_timestamp() - greatest(s.opened_at, ",
+        silence_since!(),
+        ")) * 1000)::bigint AS heard_of_ms, \
                 s.opened_at IS NOT NULL AND s.closed_at IS NULL AND p.session_epoch = s.session_epoch \
                     AND coalesce(l.expires_at > clock_timestamp() OR l.expires_at > a.began, false) AS is_open, \
                 (extract(epoch FROM clock_timestamp() - p.heard_at \
@@ -294,6 +329,9 @@ async fn load(tx: &mut PgConnection, hosts: Option<Vec<Uuid>>) -> Result<FleetSt
                 (extract(epoch FROM clock_timestamp() - greatest(p.heard_at, ",
         silence_since!(),
         ")) * 1000)::bigint AS silent_ms, \
+                (extract(epoch FROM q.ended - greatest(q.began, p.heard_at, ",
+        silence_since!(),
+        ")) * 1000)::bigint AS silent_with_others_ms, \
                 m.rollout_id AS held_by, m.stage AS held_stage, r.held_revision, r.state AS held_state \
          FROM hosts h JOIN host_facts f ON f.host_id = h.host_id AND f.to_revision IS NULL \
          JOIN sessions s ON s.host_id = h.host_id \
@@ -303,7 +341,9 @@ async fn load(tx: &mut PgConnection, hosts: Option<Vec<Uuid>>) -> Result<FleetSt
          LEFT JOIN leases l ON l.name = 'gw_' || s.gateway_id::text \
          LEFT JOIN ",
         absence!(),
-        " a ON true WHERE $1::uuid[] IS NULL OR h.host_id = ANY($1)",
+        " a ON true CROSS JOIN ",
+        mass_silence!(),
+        " q WHERE $1::uuid[] IS NULL OR h.host_id = ANY($1)",
     ))
     .bind(&hosts)
     .fetch_all(&mut *tx)
@@ -314,7 +354,30 @@ async fn load(tx: &mut PgConnection, hosts: Option<Vec<Uuid>>) -> Result<FleetSt
         let status = row.status(others)?;
         statuses.insert(status.host, status);
     }
-    let rows: Vec<ComponentRow> = sqlx::query_as(concat!(
+    for row in load_components(tx, hosts.as_ref()).await? {
+        let host = HostId::new(row.host_id);
+        let status = statuses.get_mut(&host).ok_or_else(|| Error::value("observed.host_id", host))?;
+        status.take(row)?;
+    }
+    for (host, drift) in drift::load(tx, hosts.as_ref()).await? {
+        let Some(status) = statuses.get_mut(&host) else { continue };
+        match drift {
+            Ok(drift) => status.drifts.push(drift),
+            Err(error) => status.mark(error)?,
+        }
+    }
+    for (host, report) in report::load(tx, hosts.as_ref()).await? {
+        let Some(status) = statuses.get_mut(&host) else { continue };
+        match report {
+            Ok(report) => status.report = Some(report),
+            Err(error) => status.mark(error)?,
+        }
+    }
+    Ok(FleetStatus { revision, rendered_revision, hosts: statuses.into_values().collect() })
+}
+
+async fn load_components(tx: &mut PgConnection, hosts: Option<&Vec<Uuid>>) -> Result<Vec<ComponentRow>, Error> {
+    let rows = sqlx::query_as(concat!(
         "SELECT o.host_id, o.component, l.version AS latest_version, l.digest AS latest_digest, \
                 l.revision AS latest_revision, o.session_epoch, o.update_seq, o.outcome, o.wanted_version, \
                 o.wanted_digest, o.applied_version, o.applied_digest, o.reason, o.detail, o.conditions, o.signature, \
@@ -329,43 +392,35 @@ async fn load(tx: &mut PgConnection, hosts: Option<Vec<Uuid>>) -> Result<FleetSt
          LEFT JOIN claims c USING (host_id, component) \
          WHERE $1::uuid[] IS NULL OR o.host_id = ANY($1) ORDER BY o.host_id, o.component"
     ))
-    .bind(&hosts)
-    .fetch_all(&mut *tx)
+    .bind(hosts)
+    .fetch_all(tx)
     .await?;
-    for row in rows {
-        let host = HostId::new(row.host_id);
-        let status = statuses.get_mut(&host).ok_or_else(|| Error::value("observed.host_id", host))?;
-        status.components.push(row.status()?);
-    }
-    for (host, drifts) in drift::load(tx, hosts.as_ref()).await? {
-        if let Some(status) = statuses.get_mut(&host) {
-            status.drifts = drifts;
-        }
-    }
-    for (host, report) in report::load(tx, hosts.as_ref()).await? {
-        if let Some(status) = statuses.get_mut(&host) {
-            status.report = Some(report);
-        }
-    }
-    Ok(FleetStatus { revision, rendered_revision, hosts: statuses.into_values().collect() })
+    Ok(rows)
 }
 
 /// Whether most of the fleet is silent, which is asked only if it makes a difference for one of these.
 async fn others(tx: &mut PgConnection, rows: &[HostRow]) -> Result<Others, Error> {
-    if !rows.iter().any(|row| row.silent_ms().is_some_and(|ms| ms >= LOST_AFTER_MS)) {
+    if !rows.iter().any(|row| row.silence().is_some_and(|silence| silence.alone_ms >= LOST_AFTER_MS)) {
         return Ok(Others::default());
     }
-    let silent_after = big(SILENT_AFTER_MS)?;
-    let (heard, silent): (i64, i64) = sqlx::query_as(concat!(
-        "SELECT count(*), count(*) FILTER (WHERE clock_timestamp() - greatest(p.heard_at, ",
-        silence_since!(),
-        ") >= $1 * interval '1 ms') \
-         FROM presence p JOIN hosts h USING (host_id) WHERE h.decommissioned_at IS NULL AND p.heard_at IS NOT NULL",
-    ))
-    .bind(silent_after)
-    .fetch_one(tx)
-    .await?;
-    Ok(Others { heard: number("presence", heard)?, silent: number("presence", silent)? })
+    pulse::others(tx).await
+}
+
+/// What was read; or what stands in its place, and the column that it cannot be read of.
+#[derive(Default)]
+struct Unread(Option<&'static str>);
+
+impl Unread {
+    fn or<T>(&mut self, read: Result<T, Error>, otherwise: T) -> Result<T, Error> {
+        match read {
+            Ok(read) => Ok(read),
+            Err(Error::Value { column, .. }) => {
+                self.0.get_or_insert(column);
+                Ok(otherwise)
+            }
+            Err(error) => Err(error),
+        }
+    }
 }
 
 impl HostRow {
@@ -381,44 +436,82 @@ impl HostRow {
         }))
     }
 
-    fn silent_ms(&self) -> Option<u64> {
+    fn silence(&self) -> Option<Silence> {
         // As for `heard_ms_ago`; who was never heard is not silent since the database was away.
-        self.heard_at.and(self.silent_ms).map(|ms| u64::try_from(ms).unwrap_or(0))
+        let ms = self.heard_at.and(self.silent_ms).map(|ms| u64::try_from(ms).unwrap_or(0))?;
+        let with_others = self.silent_with_others_ms.map_or(0, |ms| u64::try_from(ms).unwrap_or(0));
+        Some(Silence { ms, alone_ms: ms.saturating_sub(with_others) })
     }
 
-    fn status(self, others: Others) -> Result<HostStatus, Error> {
-        let held = self.held()?;
-        let presence = Presence::of(self.silent_ms(), others);
-        let session = match (self.gateway_id, self.opened_at) {
+    fn session(&self) -> Result<Option<SessionStatus>, Error> {
+        Ok(match (self.gateway_id, self.opened_at) {
             (Some(gateway), Some(opened_at)) => Some(SessionStatus {
                 session_epoch: SessionEpoch::from_raw(number("sessions.session_epoch", self.session_epoch)?),
                 gateway: GatewayId::new(gateway),
-                agent_version: self.agent_version.unwrap_or_default(),
+                agent_version: self.agent_version.clone().unwrap_or_default(),
                 opened_at,
                 opened_ms_ago: self.opened_ms_ago.map_or(0, |ms| u64::try_from(ms).unwrap_or(0)),
+                heard_of_ms: self.heard_of_ms.map_or(0, |ms| u64::try_from(ms).unwrap_or(0)),
                 words: Words::of_protocol(self.protocol.and_then(|protocol| u16::try_from(protocol).ok())),
                 // A clock that was set back makes a moment ago look like the future; that is fresh.
                 heard_ms_ago: self.heard_ms_ago.filter(|_| self.is_open).map(|ms| u64::try_from(ms).unwrap_or(0)),
             }),
             (None, None) => None,
             (Some(_), None) | (None, Some(_)) => return Err(Error::value("sessions.gateway_id", self.host_id)),
-        };
+        })
+    }
+
+    fn status(self, others: Others) -> Result<HostStatus, Error> {
+        let mut unread = Unread::default();
+        let presence = Presence::of(self.silence(), others);
+        let no_key = VerifyingKeyBytes::from_bytes([0; 32]);
         Ok(HostStatus {
-            held,
+            held: unread.or(self.held(), None)?,
+            session: unread.or(self.session(), None)?,
             host: HostId::new(self.host_id),
             namespace: text("hosts.namespace", &self.namespace)?,
             name: text("hosts.name", &self.name)?,
-            labels: from_json("host_facts.labels", self.labels)?,
+            labels: unread.or(from_json("host_facts.labels", self.labels), Labels::new())?,
             addresses: self.addresses.iter().map(IpNet::addr).collect(),
-            outcome_key: verifying_key("hosts.outcome_key", &self.outcome_key)?,
+            outcome_key: unread.or(verifying_key("hosts.outcome_key", &self.outcome_key), no_key)?,
             enrolled_at: self.enrolled_at,
-            session,
             last_seen_at: self.heard_at,
             presence,
             components: Vec::new(),
             drifts: Vec::new(),
             report: None,
+            unreadable: unread.0,
         })
+    }
+}
+
+impl HostStatus {
+    /// Takes in what is stored of one component; one that cannot be read is there, with nothing known of it.
+    fn take(&mut self, row: ComponentRow) -> Result<(), Error> {
+        let unread = component(row.component).map(ComponentStatus::unread);
+        match row.status() {
+            Ok(status) => self.components.push(status),
+            Err(error) => {
+                self.mark(error)?;
+                self.components.extend(unread.ok());
+            }
+        }
+        Ok(())
+    }
+}
+
+impl ComponentStatus {
+    const fn unread(component: Component) -> Self {
+        Self {
+            component,
+            latest: None,
+            latest_revision: None,
+            outcome: None,
+            last_snapshot_sent_at: None,
+            last_acked_at: None,
+            last_apply_failed_at: None,
+            held_back: None,
+        }
     }
 }
 

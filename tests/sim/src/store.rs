@@ -302,6 +302,18 @@ impl Store {
                 conditions: &of.conditions,
             })
         });
-        derive(&Evidence { component, words: row.words, reported, latest, link, said, is_held: false }).state
+        derive(&Evidence {
+            component,
+            words: row.words,
+            reported,
+            // No world here lives for a quarter of an hour, and nothing in it is written wrong.
+            untold_ms: 0,
+            is_readable: true,
+            latest,
+            link,
+            said,
+            is_held: false,
+        })
+        .state
     }
 }

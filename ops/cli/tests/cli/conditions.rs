@@ -234,3 +234,27 @@ async fn a_host_is_initialized_once_every_component_is_in_force_and_until_then_s
     plane.says("db-1", OutcomeKind::Applied).await;
     assert_eq!(initialized(&plane).await, is("complete", None));
 }
+
+/// As a foreign hand, or a newer build, may have written it.
+#[tokio::test]
+async fn a_host_of_which_something_cannot_be_read_is_unknown_and_named_and_the_others_are_told_as_ever() {
+    let mut plane = mk_plane().await;
+    plane.enrol("web-1", "10.0.0.9").await;
+    plane.render().await;
+    plane.all_say(OutcomeKind::Applied).await;
+    let states = async || {
+        let listed = plane.run(&["get", "hosts", "-o", "json"]).await.json();
+        let listed = listed["items"].as_array().or_else(|| listed.as_array()).expect("a list").clone();
+        let of = |name: &str| listed.iter().find(|host| host["name"] == name).expect("it is listed")["state"].clone();
+        [of("db-1"), of("web-1")]
+    };
+    let web = states().await[1].clone();
+    let of = "host_id = (SELECT host_id FROM hosts WHERE name = 'db-1') AND component = 1";
+    plane.postgres.sql(&format!("UPDATE observed SET reason = 'moon_phase' WHERE {of}"));
+    assert_eq!(states().await, ["unknown".into(), web], "one word is wrong");
+    assert_eq!(policy_of(&plane).await, ("unknown".to_owned(), Some("readable".to_owned())));
+    let described = plane.run(&["describe", "host", "db-1"]).await.ended(0);
+    assert!(described.contains("UNREADABLE:   observed.reason in the database"), "{described}");
+    let doctor = plane.run(&["doctor"]).await;
+    assert!(doctor.stdout.contains("1 of 2 hosts converged, 1 unknown"), "{doctor:?}");
+}

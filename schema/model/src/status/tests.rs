@@ -63,6 +63,8 @@ fn mk_proof(conditions: &[Condition]) -> Evidence<'_> {
         component: Component::Policy,
         words: Words::Outcomes,
         reported: None,
+        untold_ms: 0,
+        is_readable: true,
         latest: Some(mk_stamp(2)),
         link: Link::Open { heard_ms_ago: FRESH_MS - 1 },
         said: Some(said),
@@ -89,6 +91,7 @@ fn a_proof_is_converged_and_without_any_one_fact_it_is_not_and_says_which() {
     assert_eq!(derive(&mk_proof(&mk_conditions())), Verdict { state: State::Converged, missing: None });
     let other = Stamp { digest: Digest::of(b"other"), ..mk_stamp(2) };
     let cases = [
+        (without(|e| e.is_readable = false), Missing::Readable, State::Unknown),
         (without(|e| e.latest = None), Missing::Rendered, State::Unknown),
         (without(|e| e.link = Link::Never), Missing::Session, State::Unknown),
         (without(|e| e.link = Link::Closed), Missing::OpenSession, State::Unknown),
@@ -203,6 +206,34 @@ fn a_report_is_needed_where_there_are_words_for_it_of_this_session_genuine_and_a
     assert_eq!(derive(&old), converged);
 }
 
+/// To the millisecond; what goes before is what it said itself of how an update ended.
+#[test]
+fn a_host_that_does_not_say_again_how_it_is_is_unknown_whatever_else_is_on_its_way() {
+    let (said, conditions) = (mk_conditions(), mk_report());
+    let with = |untold_ms: u64, change: &dyn Fn(&mut Evidence<'_>)| {
+        let mut evidence = Evidence { untold_ms, ..with_report(mk_proof(&said), &conditions) };
+        change(&mut evidence);
+        derive(&evidence).missing
+    };
+    assert_eq!(with(REPORT_LATE_MS - 1, &|_| {}), None);
+    let late = Some(Missing::ReportInTime);
+    assert_eq!(with(REPORT_LATE_MS, &|_| {}), late);
+    assert_eq!(Missing::ReportInTime.state(), State::Unknown);
+    let on_their_way: [&dyn Fn(&mut Evidence<'_>); 3] = [
+        &|evidence| evidence.reported = None,
+        &|evidence| evidence.reported.as_mut().expect("one").is_newer = false,
+        &|evidence| evidence.latest = Some(mk_stamp(3)),
+    ];
+    for change in on_their_way {
+        assert_eq!(with(REPORT_LATE_MS, change), late);
+        assert_ne!(with(REPORT_LATE_MS - 1, change), late);
+    }
+    let refused = |evidence: &mut Evidence<'_>| evidence.said.as_mut().expect("one").kind = OutcomeKind::Failed;
+    assert_eq!(with(REPORT_LATE_MS, &refused), Some(Missing::Success));
+    let polls = |evidence: &mut Evidence<'_>| evidence.words = Words::Outcomes;
+    assert_eq!(with(u64::MAX, &polls), None, "who has no word for it is not asked");
+}
+
 #[test]
 fn a_policy_on_trial_is_progressing_unless_something_else_is_missing() {
     let trial = Condition { reason: Reason::OnTrial, ..mk_condition(ConditionType::Confirmed, Holds::Unknown, 2) };
@@ -309,11 +340,14 @@ proptest! {
         (kind, wanted, applied) in (any_kind(), any_stamp(), proptest::option::weighted(0.9, any_stamp())),
         conditions in any_conditions(&ConditionType::OF_ATTEMPT),
         (is_poll, is_held) in (any::<bool>(), proptest::bool::weighted(0.1)),
+        (untold_ms, is_readable) in (0..REPORT_LATE_MS * 2, proptest::bool::weighted(0.9)),
     ) {
         let said = Said { in_this_session, is_genuine, kind, wanted, applied, conditions: &conditions };
         let words = Words::of_protocol(if is_poll { None } else { Some(2) });
         let component = Component::Policy;
-        let evidence = Evidence { component, words, reported: None, latest, link, said: Some(said), is_held };
+        let said = Some(said);
+        let evidence =
+            Evidence { component, words, reported: None, untold_ms, is_readable, latest, link, said, is_held };
         let verdict = derive(&evidence);
         let is_fresh = matches!(link, Link::Open { heard_ms_ago } if heard_ms_ago < FRESH_MS);
         let holds = |kind: &ConditionType| conditions.iter().any(|c| {
@@ -321,7 +355,7 @@ proptest! {
         });
         let is_refused = kind != OutcomeKind::Applied && Some(wanted) == latest;
         let has_it = latest.is_some() && is_fresh && in_this_session && is_genuine && !is_refused && applied == latest;
-        let all = has_it && ConditionType::OF_ATTEMPT.iter().filter(|kind| kind.is_blocking()).all(holds);
+        let all = is_readable && has_it && ConditionType::OF_ATTEMPT.iter().filter(|kind| kind.is_blocking()).all(holds);
         prop_assert_eq!(all && !is_held, matches!(verdict.state, State::Converged | State::Degraded));
         prop_assert_eq!(all, verdict.is_in_force());
         prop_assert_eq!(verdict.missing.is_none(), verdict.state == State::Converged);
@@ -336,18 +370,21 @@ proptest! {
         applied in proptest::option::weighted(0.9, any_stamp()),
         conditions in any_conditions(ConditionType::of(Component::Policy)),
         inferred in proptest::option::weighted(0.3, 0..ConditionType::ALL.len()),
+        untold_ms in 0..REPORT_LATE_MS * 2,
     ) {
         let mut stated = mk_stated(conditions);
         let kind = inferred.and_then(|nth| ConditionType::ALL.get(nth)).copied();
         stated.iter_mut().filter(|one| Some(one.condition.kind) == kind).for_each(|one| one.basis = Basis::Inferred);
         let reported = Reported { in_this_session, is_genuine, is_newer, applied, conditions: &stated };
-        let verdict = derive(&Evidence { words: Words::Reports, reported: Some(reported), ..mk_proof(&[]) });
+        let verdict =
+            derive(&Evidence { words: Words::Reports, reported: Some(reported), untold_ms, ..mk_proof(&[]) });
         let holds = |kind: &ConditionType| stated.iter().any(|one| {
             let Condition { kind: of, status, observed_version, .. } = &one.condition;
             let is_observed = one.basis == Basis::Observed || !kind.can_decay();
             of == kind && *status == Holds::True && *observed_version == Version::from_raw(2) && is_observed
         });
-        let all = in_this_session && is_genuine && is_newer && applied == Some(mk_stamp(2))
+        let in_time = untold_ms < REPORT_LATE_MS;
+        let all = in_time && in_this_session && is_genuine && is_newer && applied == Some(mk_stamp(2))
             && ConditionType::ALL.iter().filter(|kind| kind.is_blocking()).all(holds);
         prop_assert_eq!(all, matches!(verdict.state, State::Converged | State::Degraded));
         prop_assert_eq!(verdict.missing.is_none(), verdict.state == State::Converged);

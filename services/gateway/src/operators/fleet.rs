@@ -3,7 +3,7 @@
 //! - The derivation is the model's; here only whether an outcome's signature is its host's is added.
 //! - A signature that was found good is remembered with exactly what it covers, so that a large fleet is not verified anew for each read.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 
 use holdfast_api::rollout::HeldView;
@@ -129,8 +129,8 @@ pub(crate) fn held_view(held: &HeldAt) -> HeldView {
     HeldView { rollout, revision: held.revision.raw(), hosts: 1, state }
 }
 
-/// Whether a component has been failed for so long that neither a recovery snapshot nor the next look of its agent mends it any more: by the
-/// newest word of it, be that an outcome or a report.
+/// Whether a component has been failed for so long that neither a recovery snapshot nor the next look of its agent mends it any more: since the
+/// outcome that says so, or since the first of the reports that have said so each time.
 pub(crate) fn has_failed_long(
     host: &HostStatus,
     component: &ComponentStatus,
@@ -138,7 +138,7 @@ pub(crate) fn has_failed_long(
     now: OffsetDateTime,
 ) -> bool {
     let said = match told_by_report(host, judged) {
-        Some((report, _)) => Some(report.at),
+        Some((report, _)) => report.failing_since(component.component).or(Some(report.at)),
         None => component.outcome.as_ref().map(|said| said.at),
     };
     judged.state == State::Failed && said.is_some_and(|at| now - at >= FAILURE_LASTS)
@@ -189,7 +189,7 @@ impl Covered {
     }
 }
 
-/// The newest genuine statement of each (host, component), and of each host as a whole: at most one each, so it is as large as the fleet.
+/// The newest genuine statement of each (host, component), and of each host as a whole: at most one each, and of no host that is no more.
 type Proven = Arc<Mutex<HashMap<(HostId, Option<Component>), Covered>>>;
 
 /// Reads the fleet.
@@ -208,10 +208,15 @@ impl Fleet {
     /// The fleet, or some hosts of it, as it is now.
     pub(crate) async fn read(&self, hosts: Option<Vec<HostId>>) -> Result<JudgedFleet, Refusal> {
         let authority = self.store.load_authority().await?;
-        let fleet = self.store.fleet_status(hosts).await?;
+        let fleet = self.store.fleet_status(hosts.clone()).await?;
         let proven = Arc::clone(&self.proven);
         // A large fleet's signatures take seconds the first time.
-        let judged = tokio::task::spawn_blocking(move || judge(fleet, authority, &proven)).await;
+        let judged = tokio::task::spawn_blocking(move || {
+            let judged = judge(fleet, authority, &proven);
+            forget_others(&proven, hosts.as_deref(), &judged);
+            judged
+        });
+        let judged = judged.await;
         judged.map_err(|error| Refusal::defect(&error))
     }
 
@@ -220,6 +225,13 @@ impl Fleet {
     pub(crate) async fn read_since(&self, since: Instant) -> Result<Arc<JudgedFleet>, Refusal> {
         self.shared.read_since(since, || async { self.read(None).await.map(Arc::new) }).await
     }
+}
+
+/// Forgets what was proven of hosts that were asked for and are not there any more; `asked` is absent where all were.
+fn forget_others(proven: &Proven, asked: Option<&[HostId]>, judged: &JudgedFleet) {
+    let there: HashSet<HostId> = judged.hosts.iter().map(|host| host.status.host).collect();
+    let is_kept = |host: &HostId| there.contains(host) || asked.is_some_and(|asked| !asked.contains(host));
+    proven.lock().unwrap_or_else(std::sync::PoisonError::into_inner).retain(|(host, _), _| is_kept(host));
 }
 
 fn judge(fleet: FleetStatus, authority: Authority, proven: &Proven) -> JudgedFleet {
@@ -286,6 +298,29 @@ mod tests {
         let everything = |_: &JudgedHost| true;
         assert_eq!(mk_fleet(3).status(Revision::from_raw(4), everything).state, RevisionState::Published);
         assert_eq!(mk_fleet(4).status(Revision::from_raw(4), everything).state, RevisionState::Unknown);
+    }
+
+    #[test]
+    fn what_was_proven_of_a_host_that_is_no_more_is_forgotten_and_of_others_kept() {
+        let host = |n: u128| HostId::new(uuid::Uuid::from_u128(n));
+        let covered = || Covered {
+            statement: Vec::new(),
+            key: VerifyingKeyBytes::from_bytes([0; 32]),
+            signature: SignatureBytes::from_bytes([0; 64]),
+        };
+        let proven = Proven::default();
+        for n in 1..=3 {
+            proven.lock().expect("a lock").extend([None, Some(Component::Policy)].map(|of| ((host(n), of), covered())));
+        }
+        let left = || {
+            let mut hosts: Vec<HostId> = proven.lock().expect("a lock").keys().map(|(host, _)| *host).collect();
+            hosts.sort_unstable();
+            hosts
+        };
+        forget_others(&proven, Some(&[host(2)]), &mk_fleet(4));
+        assert_eq!(left(), [host(1), host(1), host(3), host(3)], "the one that was asked for is not there");
+        forget_others(&proven, None, &mk_fleet(4));
+        assert_eq!(left(), []);
     }
 
     #[test]

@@ -156,6 +156,7 @@ fn host_view(host: &JudgedHost, snapshot: &Snapshot, is_too_large: bool) -> Host
         drift: drift_view(&status.drifts, OffsetDateTime::now_utc()),
         held: status.held.as_ref().map(held_view),
         report: report_view(host, OffsetDateTime::now_utc()),
+        unreadable: status.unreadable.map(str::to_owned),
         initialized: Some(initialized_view(host, is_too_large)),
     }
 }

@@ -459,6 +459,7 @@ fn status(e: &StatusRecorded, time: Value) -> Result<Row, Error> {
         ("components", to_json("components", &e.components)?),
         ("signature", bytes(e.signature)),
         ("told_at", time),
+        ("failing", json!({})),
     ]))
 }
 

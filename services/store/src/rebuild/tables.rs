@@ -56,9 +56,10 @@ tables! {
     "revisions" ("revision") outside [];
     "rollout_hosts" ("rollout_id", "host_id") outside [];
     "rollouts" ("rollout_id") outside [];
-    "sessions" ("host_id") outside [];
+    // For which session the protocol stands, so that no later one takes it over.
+    "sessions" ("host_id") outside ["protocol_session_epoch"];
     // Said again every few minutes and in every session; an event is what is otherwise than before, by its name.
-    "statuses" ("host_id") outside ["session_epoch", "seq", "answered", "components", "signature", "told_at"];
+    "statuses" ("host_id") outside ["session_epoch", "seq", "answered", "components", "signature", "told_at", "failing"];
 }
 
 /// Tables that are no projections, and why.
@@ -74,7 +75,10 @@ pub const OUTSIDE: &[(&str, &str)] = &[
     ("migrations", "the form of the database, not its content"),
     ("operation_hosts", "what doors saw become of each part of an operation; the outcomes are events"),
     ("presence", "liveness every 15 seconds, the gateways' word"),
-    ("pulse", "when a gateway last wrote, and the database's last absence"),
+    (
+        "pulse",
+        "when a gateway last wrote, the database's last absence, and the last time in which most hosts were silent",
+    ),
     ("requests", "an inbox; what comes of a request is an event"),
 ];
 

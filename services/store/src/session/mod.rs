@@ -26,6 +26,7 @@ pub use instance::{HOLD, Instance, TURN_WINDOW};
 pub use open::{Closing, Opened, Opening};
 pub use outcome::{OutcomeReport, Recorded, SnapshotReport};
 use sqlx::postgres::PgConnection;
+pub(crate) use status::FailingParts;
 pub use status::StatusSaid;
 use uuid::Uuid;
 

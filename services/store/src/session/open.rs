@@ -238,7 +238,7 @@ async fn write_opened(
              SET session_epoch = excluded.session_epoch, heard_at = excluded.heard_at \
          ) \
          UPDATE sessions s SET session_epoch = g.session_epoch, gateway_id = $5, agent_version = g.agent_version, \
-             boot_id = g.boot_id, protocol = g.protocol, opened_at = transaction_timestamp(), closed_at = NULL, close_reason = NULL \
+             boot_id = g.boot_id, protocol = g.protocol, protocol_session_epoch = g.session_epoch, opened_at = transaction_timestamp(), closed_at = NULL, close_reason = NULL \
          FROM given g WHERE s.host_id = g.host_id",
     )
     .bind(last.keys().map(|host| host.uuid()).collect::<Vec<_>>())

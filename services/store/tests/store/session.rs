@@ -369,6 +369,221 @@ async fn a_status_is_news_if_it_says_something_else_or_counts_anew_and_not_if_it
     assert_eq!(news(first, vec![mk_status(9, 9, 3)]).await, 0, "one that is over");
 }
 
+/// A host with version 1 in a session that has words for reports, by an outcome and a report of it.
+async fn mk_reporting() -> (Fleet, HostId, SessionEpoch) {
+    let (fleet, host) = mk_fleet().await;
+    let session_epoch = open_with(&fleet, host, Some(3)).await;
+    let applied = mk_report(host, session_epoch, 1, 1, OutcomeKind::Applied);
+    fleet.agents.record_outcomes(fleet.gateway, vec![applied]).await.expect("records");
+    say(&fleet, host, session_epoch, mk_status(1, 1, 1)).await;
+    (fleet, host, session_epoch)
+}
+
+async fn open_with(fleet: &Fleet, host: HostId, protocol: Option<u16>) -> SessionEpoch {
+    let opening = Opening { protocol, ..mk_opening(host) };
+    let opened = fleet.agents.open_sessions(fleet.gateway, vec![opening]).await.expect("opens");
+    let [Opened::Session { session_epoch, .. }] = opened.as_slice() else { panic!("{opened:?}") };
+    *session_epoch
+}
+
+async fn say(fleet: &Fleet, host: HostId, session_epoch: SessionEpoch, said: StatusSaid) {
+    let fact = Fact { host, session_epoch, seen: Seen::Status(Box::new(said)) };
+    fleet.agents.record_facts(fleet.gateway, vec![fact]).await.expect("records");
+}
+
+#[tokio::test]
+async fn a_report_that_is_not_said_again_in_time_proves_nothing_and_the_databases_absence_is_no_age() {
+    let (fleet, host, session_epoch) = mk_reporting().await;
+    let missing = async || judge(&fleet, |_| true).await.missing;
+    fleet.server.sql("UPDATE statuses SET told_at = now() - interval '14 min 50 s'");
+    assert_eq!(missing().await, None);
+    fleet.server.sql("UPDATE statuses SET told_at = now() - interval '15 min 1 s'");
+    assert_eq!(missing().await, Some(Missing::ReportInTime));
+    // Nobody could write it for the most of that.
+    fleet.server.sql(
+        "UPDATE pulse SET beat_at = now(), away_from = now() - interval '14 min', away_until = now() - interval '40 s'",
+    );
+    assert_eq!(missing().await, None, "it is away no more, and had no time to say it again");
+    fleet
+        .server
+        .sql("UPDATE pulse SET away_until = now() - interval '15 min 1 s', away_from = now() - interval '16 min'");
+    assert_eq!(missing().await, Some(Missing::ReportInTime));
+    fleet.server.sql("UPDATE pulse SET beat_at = now() - interval '16 min', away_from = NULL, away_until = NULL");
+    assert_eq!(missing().await, None, "it is away now");
+    fleet.server.sql("UPDATE pulse SET beat_at = now()");
+    say(&fleet, host, session_epoch, mk_status(2, 1, 1)).await;
+    assert_eq!(missing().await, None, "it says it again");
+
+    // A gateway that refuses each of them from the beginning of the session: what was on its way then is unknown now.
+    let second = open_with(&fleet, host, Some(3)).await;
+    let applied = mk_report(host, second, 1, 1, OutcomeKind::Applied);
+    fleet.agents.record_outcomes(fleet.gateway, vec![applied]).await.expect("records");
+    assert_eq!(missing().await, Some(Missing::Report));
+    fleet.render(1, 2, &[host]).await;
+    assert_eq!(missing().await, Some(Missing::Latest));
+    fleet.server.sql("UPDATE sessions SET opened_at = now() - interval '15 min 1 s'");
+    assert_eq!(missing().await, Some(Missing::ReportInTime));
+}
+
+#[tokio::test]
+async fn since_when_a_report_says_that_something_fails_stays_while_it_is_said_again_of_one_version_in_one_session() {
+    let (fleet, host, first) = mk_reporting().await;
+    let read = async || {
+        let status = fleet.operators.fleet_status(None).await.expect("loads");
+        let report = status.hosts[0].report.as_ref().expect("it reported");
+        (report.failing_since(Component::Policy), report.at)
+    };
+    let with = |seq, version, kinds: &[ConditionType]| {
+        let mut said = mk_status(seq, 1, version);
+        for one in &mut said.report.components[0].conditions {
+            if kinds.contains(&one.condition.kind) {
+                one.condition.status = Holds::False;
+            }
+        }
+        said
+    };
+    assert_eq!(read().await.0, None);
+    say(&fleet, host, first, with(2, 1, &[ConditionType::Verified])).await;
+    let (since, told) = read().await;
+    assert_eq!(since, Some(told), "the first of them");
+    say(&fleet, host, first, with(3, 1, &[ConditionType::Verified])).await;
+    let again = read().await;
+    assert!(again.0 == since && again.1 > told, "told again: {again:?}");
+    say(&fleet, host, first, with(4, 1, &[ConditionType::Verified, ConditionType::NoDrift])).await;
+    assert_eq!(read().await.0, since, "what does not block is beside it");
+    say(&fleet, host, first, with(5, 2, &[ConditionType::Verified])).await;
+    let (other, told) = read().await;
+    assert_eq!(other, Some(told), "another version is tried");
+    say(&fleet, host, first, with(6, 2, &[ConditionType::NoDrift])).await;
+    assert_eq!(read().await.0, None, "nothing that blocks");
+    say(&fleet, host, first, with(7, 2, &[ConditionType::Verified])).await;
+    let second = open_with(&fleet, host, Some(3)).await;
+    say(&fleet, host, second, with(1, 2, &[ConditionType::Verified])).await;
+    let (since, told) = read().await;
+    assert_eq!(since, Some(told), "another session");
+}
+
+#[tokio::test]
+async fn of_a_session_that_an_earlier_build_opens_no_protocol_is_known() {
+    let (fleet, host, _) = mk_reporting().await;
+    let protocol = || fleet.server.sql("SELECT coalesce(protocol::text, 'none') FROM sessions");
+    assert_eq!(protocol(), "3\n");
+    // Word for word what a gateway says that knows of no protocol.
+    fleet.server.sql(
+        "UPDATE sessions s SET session_epoch = s.session_epoch + 1, agent_version = '0.0.9', opened_at = transaction_timestamp(), closed_at = NULL, \
+         close_reason = NULL",
+    );
+    assert_eq!(protocol(), "none\n");
+    fleet.server.sql("UPDATE sessions SET closed_at = now(), close_reason = 'lost'");
+    open_with(&fleet, host, Some(3)).await;
+    assert_eq!(protocol(), "3\n");
+    open_with(&fleet, host, None).await;
+    assert_eq!(protocol(), "none\n", "it polls");
+}
+
+/// Each word that a foreign hand, or a newer build, may have written of the one host; the other one is told as ever.
+#[tokio::test]
+async fn a_stored_word_that_cannot_be_read_costs_the_host_that_it_is_of_and_names_its_column() {
+    let (fleet, host, session_epoch) = mk_reporting().await;
+    let drift = Fact { host, session_epoch, seen: Seen::Drift(Box::new(mk_drift(DriftKind::Found, 1))) };
+    fleet.agents.record_facts(fleet.gateway, vec![drift]).await.expect("records");
+    let other = fleet.enrol("b", "10.0.0.2").await;
+    fleet.render(2, 1, &[other]).await;
+    let epoch = fleet.open(other).await;
+    let applied = mk_report(other, epoch, 1, 1, OutcomeKind::Applied);
+    fleet.agents.record_outcomes(fleet.gateway, vec![applied]).await.expect("records");
+    let read = async || {
+        let status = fleet.operators.fleet_status(None).await.expect("the others are told");
+        let of = |wanted| {
+            let one = status.hosts.iter().find(|one| one.host == wanted).expect("it is a host");
+            (one.verdict_of(&one.components[0], &|_: &_, _: Signed<'_>| true).missing, one.unreadable)
+        };
+        (of(host), of(other))
+    };
+    let well = (None, None);
+    assert_eq!(read().await, (well, well));
+    let words = [
+        ("observed", "reason", "'nonsense'", "observed.reason"),
+        ("observed", "outcome", "77", "observed.outcome"),
+        ("observed", "conditions", "'[{}]'", "observed.conditions"),
+        ("statuses", "components", "'{}'", "statuses.components"),
+        ("statuses", "failing", "'[1]'", "statuses.failing"),
+        ("drifts", "counts", "'[7]'", "drifts.counts"),
+        ("host_facts", "labels", "'[]'", "host_facts.labels"),
+    ];
+    for (table, column, wrong, named) in words {
+        let of = format!("host_id = '{}'", host.uuid());
+        let cast = if wrong.starts_with("'[") || wrong.starts_with("'{") { "::jsonb" } else { "" };
+        fleet.server.sql(&format!("CREATE TABLE kept AS SELECT * FROM {table} WHERE {of}"));
+        fleet.server.sql(&format!("UPDATE {table} SET {column} = {wrong}{cast} WHERE {of}"));
+        assert_eq!(read().await, ((Some(Missing::Readable), Some(named)), well), "{table}.{column}");
+        fleet
+            .server
+            .sql(&format!("DELETE FROM {table} WHERE {of}; INSERT INTO {table} SELECT * FROM kept; DROP TABLE kept"));
+        assert_eq!(read().await, (well, well), "{table}.{column} is put right");
+    }
+    // What it says anew stands in the place of what cannot be read.
+    fleet.server.sql("UPDATE statuses SET failing = '[1]'::jsonb, components = '{}'::jsonb");
+    say(&fleet, host, session_epoch, mk_status(9, 1, 1)).await;
+    assert_eq!(read().await, (well, well));
+}
+
+#[tokio::test]
+async fn the_time_in_which_most_hosts_were_silent_is_held_against_none_of_them_afterwards() {
+    use holdfast_model::silence::Presence;
+    let (fleet, a) = mk_fleet().await;
+    let mut hosts = vec![a];
+    for (name, address) in [("b", "10.0.0.2"), ("c", "10.0.0.3"), ("d", "10.0.0.4")] {
+        hosts.push(fleet.enrol(name, address).await);
+    }
+    for host in &hosts {
+        fleet.open(*host).await;
+    }
+    let heard = |hosts: &[HostId], ago: &str| {
+        for host in hosts {
+            let set =
+                format!("UPDATE presence SET heard_at = now() - interval '{ago}' WHERE host_id = '{}'", host.uuid());
+            fleet.server.sql(&set);
+        }
+    };
+    let presence = async || {
+        let status = fleet.operators.fleet_status(None).await.expect("loads");
+        let of = |wanted: &HostId| status.hosts.iter().find(|one| one.host == *wanted).expect("a host").presence;
+        hosts.iter().map(of).collect::<Vec<_>>()
+    };
+    let (present, silent, lost) = (Presence::Present, Presence::Silent, Presence::Lost);
+    // The first was lost before anything happened to the others.
+    heard(&hosts[..1], "30 min");
+    fleet.agents.beat().await.expect("beats");
+    assert_eq!(presence().await, [lost, present, present, present]);
+    assert_eq!(fleet.server.sql("SELECT silent_from IS NULL FROM pulse"), "t\n");
+    heard(&hosts[1..], "12 min");
+    fleet.agents.beat().await.expect("beats");
+    assert_eq!(presence().await, [silent; 4], "most are silent");
+    // It was seen as it began, and lasts.
+    fleet.server.sql("UPDATE pulse SET silent_from = now() - interval '12 min', silent_until = now() - interval '5 s'");
+    fleet.operators.beat().await.expect("beats");
+    assert_eq!(
+        fleet
+            .server
+            .sql("SELECT silent_from < now() - interval '11 min', silent_until > now() - interval '3 s' FROM pulse"),
+        "t|t\n"
+    );
+    // Two come back: the other has as long as it would have had.
+    heard(&[hosts[1], hosts[3]], "0 s");
+    fleet.operators.beat().await.expect("beats");
+    assert_eq!(presence().await, [lost, present, silent, present]);
+    fleet
+        .server
+        .sql("UPDATE pulse SET silent_from = now() - interval '21 min', silent_until = now() - interval '9 min 50 s'");
+    heard(&hosts[2..3], "21 min");
+    assert_eq!(presence().await, [lost, present, silent, present]);
+    fleet
+        .server
+        .sql("UPDATE pulse SET silent_from = now() - interval '21 min', silent_until = now() - interval '10 min 1 s'");
+    assert_eq!(presence().await, [lost, present, lost, present], "ten minutes alone");
+}
+
 /// Generated from the vocabulary, through the row and the read: a condition of any component that blocks and is not seen is never converged.
 #[tokio::test]
 async fn a_report_that_lacks_the_truth_of_any_condition_that_blocks_is_stored_and_never_converged() {

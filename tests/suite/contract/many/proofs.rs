@@ -49,6 +49,8 @@ enum Whole {
     ReportsHalf,
     ReportsBeforeItsAnswers,
     ReportIsAltered,
+    ReportIsLate,
+    CannotBeRead,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -81,6 +83,8 @@ fn ways(missing: Missing) -> Vec<How> {
     let answers = |ways: &[Answer]| ways.iter().copied().map(How::Answer).collect();
     let parts = |ways: &[Part]| ways.iter().copied().map(How::Part).collect();
     match missing {
+        Missing::Readable => whole(&[Whole::CannotBeRead]),
+        Missing::ReportInTime => whole(&[Whole::ReportIsLate]),
         Missing::Rendered => whole(&[Whole::NotRendered]),
         Missing::Session => whole(&[Whole::NeverDials]),
         Missing::OpenSession => whole(&[Whole::Leaves]),
@@ -114,6 +118,7 @@ fn ways(missing: Missing) -> Vec<How> {
 /// Every fact that a component's proof needs.
 fn facts(component: Component) -> Vec<Missing> {
     let mut facts = vec![
+        Missing::Readable,
         Missing::Rendered,
         Missing::Session,
         Missing::OpenSession,
@@ -126,6 +131,7 @@ fn facts(component: Component) -> Vec<Missing> {
         Missing::Latest,
         Missing::SameContent,
         Missing::Report,
+        Missing::ReportInTime,
         Missing::NewerReport,
         Missing::Held,
     ];
@@ -254,6 +260,13 @@ impl Case {
             }
             How::Whole(Whole::ReportIsAltered) => {
                 stage.postgres.sql(&format!("UPDATE statuses SET {altered} WHERE {of}"));
+            }
+            How::Whole(Whole::ReportIsLate) => {
+                let ago = "told_at = clock_timestamp() - interval '15 min 1 s'";
+                stage.postgres.sql(&format!("UPDATE statuses SET {ago} WHERE {of}"));
+            }
+            How::Whole(Whole::CannotBeRead) => {
+                stage.postgres.sql(&format!("UPDATE statuses SET components = '{{}}' WHERE {of}"));
             }
             How::Answer(Answer::Altered) => {
                 let of = format!("{of} AND component = {}", self.component.number());

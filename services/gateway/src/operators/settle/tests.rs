@@ -109,7 +109,7 @@ fn mk_reporting(n: u128, told_s_ago: i64) -> JudgedHost {
     }
     let place = StatusPlace { host: mk_id(n), session_epoch: SessionEpoch::from_raw(1), seq: 1 };
     let (signature, at) = (SignatureBytes::from_bytes([0; 64]), NOW - time::Duration::seconds(told_s_ago));
-    host.status.report = Some(ObservedReport { place, report, signature, at });
+    host.status.report = Some(ObservedReport::new(place, report, signature, at));
     if let Some(session) = &mut host.status.session {
         session.words = Words::Reports;
     }
@@ -270,6 +270,7 @@ fn mk_host(n: u128, latest: u64, state: State, said_s_ago: i64) -> JudgedHost {
         agent_version: "0.1.0".to_owned(),
         opened_at: NOW,
         opened_ms_ago: 0,
+        heard_of_ms: 0,
         words: Words::Outcomes,
         heard_ms_ago: Some(0),
     };
@@ -289,6 +290,7 @@ fn mk_host(n: u128, latest: u64, state: State, said_s_ago: i64) -> JudgedHost {
             drifts: Vec::new(),
             held: None,
             report: None,
+            unreadable: None,
         },
         components: vec![JudgedComponent { state, missing: None, signature_valid: true }],
         state,
