@@ -23,6 +23,9 @@ pub struct EndView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "enforced")]
     pub mode: Option<Mode>,
+    /// The revision that a rollout holds a host at: its rules are those of that one. Absent where they are those of the answer's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_revision: Option<u64>,
 }
 
 /// What the rules of one end say.

@@ -63,11 +63,7 @@ impl<'a> Pair<'a> {
             None => (Decision::NotGoverned, None),
             Some(side) => (side.decide(|rule| self.covers(&rule.services, packet)), Some(side.mode)),
         };
-        let (egress, egress_mode) = decide(&self.egress);
-        let (ingress, ingress_mode) = decide(&self.ingress);
-        let passes = |decision: &Decision, mode: Option<Mode>| decision.allows() || mode != Some(Mode::Enforced);
-        let allowed = passes(&egress, egress_mode) && passes(&ingress, ingress_mode);
-        Verdict { allowed, egress, egress_mode, ingress, ingress_mode }
+        Verdict::of(decide(&self.egress), decide(&self.ingress))
     }
 
     /// The exact set of ports of TCP, UDP or SCTP for which `wanted` holds, ascending, never meeting.

@@ -84,6 +84,22 @@ pub struct Verdict {
 }
 
 impl Verdict {
+    /// What comes of what both ends' rules say in their modes.
+    pub(crate) fn of(
+        (egress, egress_mode): (Decision, Option<Mode>),
+        (ingress, ingress_mode): (Decision, Option<Mode>),
+    ) -> Self {
+        let passes = |decision: &Decision, mode: Option<Mode>| decision.allows() || mode != Some(Mode::Enforced);
+        let allowed = passes(&egress, egress_mode) && passes(&ingress, ingress_mode);
+        Self { allowed, egress, egress_mode, ingress, ingress_mode }
+    }
+
+    /// What comes of it where the source has the intent that this was judged by, and the destination another, by which `destination` was.
+    #[must_use]
+    pub fn with_ingress_of(self, destination: Self) -> Self {
+        Self::of((self.egress, self.egress_mode), (destination.ingress, destination.ingress_mode))
+    }
+
     /// Whether the packet would get through if both hosts enforced.
     #[must_use]
     pub const fn allowed_if_enforced(&self) -> bool {

@@ -93,9 +93,10 @@ async fn explain_flow(
 }
 
 fn words(view: &ExplainView) -> String {
-    let end = |end: &EndView| match end.mode {
-        Some(mode) => format!("{} {} ({mode})", end.kind, end.name),
-        None => format!("{} {}", end.kind, end.name),
+    let end = |end: &EndView| match (end.mode, end.held_revision) {
+        (Some(mode), Some(revision)) => format!("{} {} ({mode}, held at revision {revision})", end.kind, end.name),
+        (Some(mode), None) => format!("{} {} ({mode})", end.kind, end.name),
+        (None, _) => format!("{} {}", end.kind, end.name),
     };
     let mut lines = vec![format!("{}: {} -> {}, {}", view.verdict, end(&view.from), end(&view.to), view.service)];
     if view.pairs > view.flows.len() as u64 {

@@ -12,6 +12,7 @@ mod first_look;
 mod follow;
 mod golden;
 mod groups;
+mod held;
 mod intent;
 mod lists;
 mod open;

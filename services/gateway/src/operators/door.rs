@@ -12,6 +12,7 @@ use tokio::sync::{Semaphore, mpsc, watch};
 
 use super::audit::AuditDoor;
 use super::brake::Brake;
+use super::effective::HeldIntent;
 use super::fleet::Fleet;
 use super::intent::IntentView;
 use super::plane::PlaneLook;
@@ -31,6 +32,7 @@ pub(crate) struct Door {
     pub(crate) gateway: GatewayId,
     pub(crate) store: Store,
     pub(crate) intent: IntentView,
+    pub(crate) held: HeldIntent,
     pub(crate) fleet: Fleet,
     /// Where hints go out; what does not fit is there already, for hints of one kind mean the same.
     pub(crate) bell: mpsc::Sender<Hint>,
@@ -65,6 +67,7 @@ impl Door {
         Self {
             gateway,
             intent: IntentView::new(store.clone()),
+            held: HeldIntent::new(store.clone()),
             fleet: Fleet::new(store.clone()),
             store,
             bell,

@@ -1,6 +1,7 @@
 //! `GET /v1/explain/flow`: why a connection may be opened or may not.
 //!
 //! The reference evaluator decides, from intent as it was authored; the renderer has no part in it.
+//! Each end is judged by what it is to have: one that a rollout holds back, by the revision that it is held at.
 
 use std::net::IpAddr;
 
@@ -8,10 +9,10 @@ use axum::Json;
 use axum::extract::State;
 use holdfast_api::explain::{DecisionView, EndView, ExplainView, FlowView, PAIRS_LISTED_MAX, PAIRS_MAX};
 use holdfast_api::problem::{Problem, ProblemType};
-use holdfast_evaluator::{Decision, End, Flow, Packet, Verdict, evaluate};
+use holdfast_evaluator::{Decision, End, Flow, FlowError, Packet, Verdict, Who, evaluate};
 use holdfast_model::address::Family;
 use holdfast_model::ids::HostId;
-use holdfast_model::intent::{EndpointSpec, ObjectKey, Spec};
+use holdfast_model::intent::{EndpointSpec, EnrolledHost, ObjectKey, Spec};
 use holdfast_model::numbers::Revision;
 use holdfast_model::policy::{Mode, protocol};
 use serde::Deserialize;
@@ -23,6 +24,7 @@ use utoipa::IntoParams;
 
 use super::auth::{Act, Caller};
 use super::door::Shared;
+use super::effective::Effective;
 use super::hosts::{Found, find};
 use super::intent::Snapshot;
 use super::names::{endpoints, host_name, hosts, suggestion};
@@ -39,7 +41,8 @@ pub(crate) struct FlowQuery {
     to: String,
     /// `443/tcp`, `53/udp`, `7/sctp`, `icmp`, `icmp/TYPE`, `icmp/TYPE/CODE` or `protocol/47` (`proto/47`).
     service: String,
-    /// At which revision, or at which time in RFC 3339; now if absent. A revision's time is when its transaction began, a moment before it was in force.
+    /// At which revision, or at which time in RFC 3339: as if every host had it. Now if absent, and then by what each end is to have. A revision's time is
+    /// when its transaction began, a moment before it was in force.
     at: Option<String>,
 }
 
@@ -65,8 +68,15 @@ pub(crate) async fn flow(
     caller.may(Act::Read)?;
     let service = Service::read(&query.service)?;
     let snapshot = snapshot_at(&door, query.at.as_deref()).await?;
-    let (from, to) = (party(&snapshot, &caller, "from", &query.from)?, party(&snapshot, &caller, "to", &query.to)?);
-    let (source, destination, base) = (from.ends.clone(), to.ends.clone(), Arc::clone(&snapshot));
+    let (mut from, mut to) =
+        (party(&snapshot, &caller, "from", &query.from)?, party(&snapshot, &caller, "to", &query.to)?);
+    // Of the past it is asked what was wanted; of now, what each end is to have.
+    let intent = match query.at {
+        Some(_) => Effective::same(snapshot),
+        None => door.effective_of([&from, &to].into_iter().filter_map(Party::host).collect()).await?,
+    };
+    [&mut from, &mut to].into_iter().for_each(|party| party.as_held(&intent));
+    let (source, destination, base) = (from.ends.clone(), to.ends.clone(), intent.clone());
     let judged = door.compute(move || judge(&base, &source, &destination, service)).await??;
     let Judged { pairs, pairs_allowed, flows } = judged;
     let verdict = match pairs_allowed {
@@ -75,7 +85,7 @@ pub(crate) async fn flow(
         _ => "mixed",
     };
     Ok(Json(ExplainView {
-        revision: snapshot.revision.raw(),
+        revision: intent.latest.revision.raw(),
         from: from.view,
         to: to.view,
         service: query.service,
@@ -112,6 +122,59 @@ async fn snapshot_at(door: &Shared, at: Option<&str>) -> Result<Arc<Snapshot>, R
     Ok(Arc::new(Snapshot::new(revision, intent)))
 }
 
+impl Party {
+    /// The host that it is, if it is one.
+    fn host(&self) -> Option<HostId> {
+        self.ends.iter().find_map(|end| match &end.who {
+            Who::Host(id) => Some(*id),
+            Who::Endpoint(_) | Who::Outside => None,
+        })
+    }
+
+    /// Tells it as the revision has it that it is held at, if it is.
+    fn as_held(&mut self, intent: &Effective) {
+        let Some(id) = self.host() else { return };
+        self.view.held_revision = intent.held_at(id).map(Revision::raw);
+        if let Some(host) = intent.of(id).intent.hosts.get(&id) {
+            self.view.mode = Some(intent.of(id).mode_of(host));
+        }
+    }
+}
+
+/// Judges each end by the intent that it is to have.
+fn verdict(intent: &Effective, flow: &Flow) -> Result<Verdict, FlowError> {
+    let own = |end: &End| match &end.who {
+        Who::Host(id) => intent.of(*id),
+        Who::Endpoint(_) | Who::Outside => &intent.latest,
+    };
+    let (source, destination) = (own(&flow.from), own(&flow.to));
+    if Arc::ptr_eq(source, destination) {
+        return evaluate(&source.intent, flow);
+    }
+    let to = end_in(source, &flow.to);
+    let by_source = evaluate(&source.intent, &Flow { to, ..flow.clone() })?;
+    let from = end_in(destination, &flow.from);
+    Ok(by_source.with_ingress_of(evaluate(&destination.intent, &Flow { from, ..flow.clone() })?))
+}
+
+/// Who a peer is in intent at another revision: the rules that were made of that know it by its address alone.
+fn end_in(snapshot: &Snapshot, end: &End) -> End {
+    let (address, intent) = (end.address, &snapshot.intent);
+    let has_it = |host: &&EnrolledHost| host.addresses.contains(&address);
+    let host = match &end.who {
+        Who::Host(id) => intent.hosts.get(id).filter(has_it),
+        Who::Endpoint(_) | Who::Outside => None,
+    };
+    if let Some(host) = host.or_else(|| intent.hosts.values().find(has_it)) {
+        return End::host(host.id, address);
+    }
+    let is_at = |key: &&ObjectKey| endpoint_of(snapshot, key).is_some_and(|spec| spec.addresses.contains(&address));
+    match intent.objects.keys().find(is_at) {
+        Some(key) => End::endpoint(key.clone(), address),
+        None => End::outside(address),
+    }
+}
+
 /// What all pairs of addresses amount to.
 struct Judged {
     pairs: u64,
@@ -120,7 +183,7 @@ struct Judged {
     flows: Vec<FlowView>,
 }
 
-fn judge(snapshot: &Snapshot, from: &[End], to: &[End], service: Service) -> Result<Judged, Refusal> {
+fn judge(intent: &Effective, from: &[End], to: &[End], service: Service) -> Result<Judged, Refusal> {
     let toward = |source: &End| to.iter().filter(|end| end.family() == source.family()).count();
     let pairs: usize = from.iter().map(toward).sum();
     if pairs == 0 {
@@ -140,8 +203,8 @@ fn judge(snapshot: &Snapshot, from: &[End], to: &[End], service: Service) -> Res
             continue;
         }
         let flow = Flow { from: source.clone(), to: destination.clone(), packet: service.packet(source.family()) };
-        // Both ends come from this very snapshot.
-        let verdict = evaluate(&snapshot.intent, &flow).map_err(|error| Refusal::defect(&error))?;
+        // Both ends come from the last revision, and who is held was there before.
+        let verdict = verdict(intent, &flow).map_err(|error| Refusal::defect(&error))?;
         pairs_allowed += u64::from(verdict.allowed);
         let listed = if verdict.allowed { &mut allowed } else { &mut denied };
         if listed.len() < PAIRS_LISTED_MAX {
@@ -222,13 +285,13 @@ fn ambiguous(path: &str, what: &str) -> Refusal {
 
 fn host_party(snapshot: &Snapshot, id: HostId, addresses: &[IpAddr]) -> Party {
     let host = snapshot.intent.hosts.get(&id);
-    let spec = host.and_then(|host| snapshot.host_spec(&host.namespace, &host.name));
     Party {
         view: EndView {
             kind: "host".to_owned(),
             name: host.map(|host| format!("{}/{}", host.namespace, host.name)).unwrap_or_default(),
             host: Some(id.to_string()),
-            mode: Some(spec.and_then(|spec| spec.mode).unwrap_or_default()),
+            mode: Some(host.map(|host| snapshot.mode_of(host)).unwrap_or_default()),
+            held_revision: None,
         },
         ends: addresses.iter().map(|address| End::host(id, *address)).collect(),
     }
@@ -241,6 +304,7 @@ fn endpoint_party(key: &ObjectKey, addresses: &[IpAddr]) -> Party {
             name: format!("{}/{}", key.namespace, key.name),
             host: None,
             mode: None,
+            held_revision: None,
         },
         ends: addresses.iter().map(|address| End::endpoint(key.clone(), *address)).collect(),
     }
@@ -289,7 +353,13 @@ fn at_address(snapshot: &Snapshot, caller: &Caller, path: &str, address: IpAddr)
     let mut found: Vec<_> = hosts.chain(endpoints).collect();
     match (found.pop(), found.is_empty()) {
         (None, _) => Ok(Party {
-            view: EndView { kind: "outside".to_owned(), name: address.to_string(), host: None, mode: None },
+            view: EndView {
+                kind: "outside".to_owned(),
+                name: address.to_string(),
+                host: None,
+                mode: None,
+                held_revision: None,
+            },
             ends: vec![End::outside(address)],
         }),
         (Some((namespace, party)), true) => {
@@ -365,6 +435,64 @@ impl Service {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const HOSTS: [(u128, &str); 3] = [(1, "web"), (2, "db"), (3, "new")];
+
+    fn id(n: u128) -> HostId {
+        HostId::new(uuid::Uuid::from_u128(n))
+    }
+
+    fn end(n: u128) -> End {
+        End::host(id(n), [10, 0, 0, u8::try_from(n).expect("small")].into())
+    }
+
+    /// Some of three hosts, all enforced, and a policy by which the database lets these apps in at a port.
+    fn mk_snapshot(revision: u64, hosts: &[u128], apps: &str, port: u16) -> Snapshot {
+        let enforced = |(_, name): &(u128, &str)| {
+            format!(
+                "---\napiVersion: holdfast.dev/v1\nkind: Host\nmetadata: {{name: {name}}}\nspec: {{mode: enforced}}\n"
+            )
+        };
+        let text = HOSTS.iter().map(enforced).collect::<String>()
+            + &format!(
+                "---\napiVersion: holdfast.dev/v1\nkind: Policy\nmetadata: {{name: p}}\nspec:\n  hostSelector: {{matchLabels: {{app: db}}}}\n  \
+                 ingress: [{{from: [{{hostSelector: {{matchExpressions: [{{key: app, operator: In, values: [{apps}]}}]}}}}], services: [{{tcp: {port}}}]}}]\n"
+            );
+        let source = holdfast_documents::Source { name: "test".to_owned(), text };
+        let mut intent = holdfast_model::intent::Intent::default();
+        holdfast_documents::read(&[source]).expect("no faults").into_iter().for_each(|object| intent.put(object));
+        for (n, name) in HOSTS.iter().filter(|(n, _)| hosts.contains(n)) {
+            let host = EnrolledHost {
+                id: id(*n),
+                namespace: holdfast_model::name::Name::default_namespace(),
+                name: name.parse().expect("a name"),
+                labels: [("app".to_owned(), (*name).to_owned())].into(),
+                ports: Vec::new(),
+                addresses: vec![end(*n).address],
+            };
+            intent.hosts.insert(host.id, host);
+        }
+        Snapshot::new(Revision::from_raw(revision), intent)
+    }
+
+    #[test]
+    fn a_flow_between_ends_of_two_revisions_is_judged_by_each_ends_own_and_a_stranger_there_is_nobody() {
+        let mk = |held: &[HostId]| {
+            let earlier = mk_snapshot(4, &[1, 2], "web, new", 5432);
+            Effective::mk(mk_snapshot(5, &[1, 2, 3], "web, new", 6543), earlier, held)
+        };
+        let allowed = |intent: &Effective, from: u128, port: u16| {
+            let packet = Packet::Port { protocol: protocol::TCP, port };
+            verdict(intent, &Flow { from: end(from), to: end(2), packet }).expect("both are known").allowed
+        };
+        let (nobody, database, other) = (mk(&[]), mk(&[id(2)]), mk(&[id(1)]));
+        let ports = |intent, from| [5432, 6543].map(|port| allowed(intent, from, port));
+        assert_eq!([ports(&nobody, 1), ports(&nobody, 3)], [[false, true]; 2]);
+        assert_eq!(ports(&database, 1), [true, false], "the database is to let in what it was to before");
+        assert_eq!(ports(&other, 1), [false, true], "who is held opens, and the database is not held");
+        assert_eq!(ports(&database, 3), [false, false], "at that revision it was enrolled by nobody");
+        assert_eq!((database.held_at(id(2)).map(Revision::raw), database.held_at(id(1))), (Some(4), None));
+    }
 
     #[test]
     fn services_are_read_in_their_own_forms_only() {

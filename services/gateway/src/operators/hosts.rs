@@ -33,6 +33,7 @@ use super::changes::{policy_changes, rules_of_body};
 use super::cursor;
 use super::door::Shared;
 use super::drift::drift_view;
+use super::effective::Effective;
 use super::etag::{self, Tag};
 use super::fleet::{JudgedComponent, JudgedHost, held_view};
 use super::intent::Snapshot;
@@ -128,6 +129,7 @@ fn newest(status: &HostStatus, of: impl Fn(&ComponentStatus) -> Option<OffsetDat
     status.components.iter().filter_map(of).max()
 }
 
+/// A host, with what it is to have by the intent that is its own.
 fn host_view(host: &JudgedHost, snapshot: &Snapshot, is_too_large: bool) -> HostView {
     let status = &host.status;
     let spec = snapshot.host_spec(&status.namespace, &status.name);
@@ -246,7 +248,7 @@ pub(crate) async fn list(
     let list = format!("hosts {:?}", query.namespace);
     let after: Option<Place> = cursor::decode(&list, query.cursor.as_deref())?;
     let fleet = door.fleet.read(None).await?;
-    let snapshot = door.intent.current().await?;
+    let intent = door.effective_in(&fleet).await?;
     let wanted = |host: &&JudgedHost| {
         caller.sees(&host.status.namespace)
             && query.namespace.as_ref().is_none_or(|namespace| namespace == host.status.namespace.as_str())
@@ -262,26 +264,31 @@ pub(crate) async fn list(
         Some(_) | None => None,
     };
     let waiting = page.iter().filter(|(_, host)| may_be_too_large(host)).map(|(_, host)| host.status.host).collect();
-    let too_large = too_large(&door, &snapshot, waiting).await?;
-    let items =
-        page.iter().map(|(_, host)| host_view(host, &snapshot, too_large.contains(&host.status.host))).collect();
+    let too_large = too_large(&door, &intent, waiting).await?;
+    let view = |host: &JudgedHost| {
+        let id = host.status.host;
+        host_view(host, intent.of(id), too_large.contains(&id))
+    };
+    let items = page.iter().map(|(_, host)| view(host)).collect();
     Ok(Json(Page { items, next_cursor, revision: fleet.revision.raw() }))
 }
 
 /// Those of these hosts whose policy does not travel: what is rendered for one host is soon laid out.
-async fn too_large(
-    door: &Shared,
-    snapshot: &Arc<Snapshot>,
-    hosts: BTreeSet<HostId>,
-) -> Result<BTreeSet<HostId>, Refusal> {
+async fn too_large(door: &Shared, intent: &Effective, hosts: BTreeSet<HostId>) -> Result<BTreeSet<HostId>, Refusal> {
     if hosts.is_empty() {
         return Ok(hosts);
     }
-    let base = Arc::clone(snapshot);
+    let intent = intent.clone();
     door.compute(move || {
-        let index = Index::new(&base.intent);
-        let bytes = |host| encode(&render_host(&index, host).unwrap_or_default()).len();
-        hosts.into_iter().filter(|host| bytes(*host) > BODY_BYTES_MAX).collect()
+        let (held, others): (Vec<HostId>, Vec<HostId>) =
+            hosts.into_iter().partition(|host| intent.held_at(*host).is_some());
+        let of_one_revision = |hosts: Vec<HostId>| {
+            let index = hosts.first().map(|host| Index::new(&intent.of(*host).intent));
+            let bytes =
+                move |host| index.as_ref().and_then(|index| render_host(index, host)).map(|body| encode(&body).len());
+            hosts.into_iter().filter(move |host| bytes(*host).is_some_and(|bytes| bytes > BODY_BYTES_MAX))
+        };
+        of_one_revision(held).chain(of_one_revision(others)).collect()
     })
     .await
 }
@@ -291,9 +298,10 @@ async fn judged(door: &Shared, caller: &Caller, text: &str) -> Result<(JudgedHos
     let id = find_one(&snapshot, caller, text)?.id;
     let mut fleet = door.fleet.read(Some(vec![id])).await?;
     let host = fleet.hosts.pop().ok_or_else(|| Refusal::not_found(format!("host {id}")))?;
+    let intent = door.effective(host.status.held.map(|held| (id, held)).into_iter().collect()).await?;
     let waiting = may_be_too_large(&host).then_some(id).into_iter().collect();
-    let is_too_large = too_large(door, &snapshot, waiting).await?.contains(&id);
-    let view = host_view(&host, &snapshot, is_too_large);
+    let is_too_large = too_large(door, &intent, waiting).await?.contains(&id);
+    let view = host_view(&host, intent.of(id), is_too_large);
     Ok((host, view))
 }
 
@@ -318,7 +326,8 @@ pub(crate) async fn one(
     Ok((AppendHeaders(etag::etag(since)), Json(view)))
 }
 
-/// The policy that a host is to hold: which policies govern it, and the rules that come of them.
+/// The policy that a host is to hold: which policies govern it, and the rules that come of them; of one that a rollout holds at an earlier revision,
+/// those of that revision.
 #[utoipa::path(get, path = "/v1/hosts/{host}/policy", operation_id = "get_host_policy", tag = "hosts", params(
     ("host" = String, Path, description = "`ho_…`, `namespace%2Fname`, a name in `default`, or a name that only one namespace has"),
 ), responses(
@@ -334,14 +343,16 @@ pub(crate) async fn policy(
     caller.may(Act::Read)?;
     let snapshot = door.intent.current().await?;
     let host = find_one(&snapshot, &caller, &host)?.clone();
-    let base = Arc::clone(&snapshot);
+    let intent = door.effective_of(vec![host.id]).await?;
+    let snapshot = intent.of(host.id);
+    let base = Arc::clone(snapshot);
     // The renderer's own code, on this intent: what the host is to hold, rendered or not yet.
     let rendered = door.compute(move || {
         let body = render_host(&Index::new(&base.intent), host.id).unwrap_or_default();
         (encode(&body).len(), body)
     });
     let (bytes, body) = rendered.await?;
-    let names = Names::of(&snapshot, &caller);
+    let names = Names::of(snapshot, &caller);
     let mut rules = rules_of_body(&body);
     rules.iter_mut().for_each(|rule| names.name_rule(rule));
     Ok(Json(HostPolicyView {

@@ -6,7 +6,6 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock, RwLock};
 
-use holdfast_api::status::ModeCounts;
 use holdfast_model::intent::{
     EnrolledHost, Intent, Kind, Object, ObjectKey, Peer, PeerSpec, Policy, PolicyRule, PortSpec, Service, ServiceSpec,
     Spec,
@@ -14,7 +13,7 @@ use holdfast_model::intent::{
 use holdfast_model::label::Labels;
 use holdfast_model::name::Name;
 use holdfast_model::numbers::Revision;
-use holdfast_model::policy::{Action, protocol};
+use holdfast_model::policy::{Action, Mode, protocol};
 use holdfast_render::{Edit, Index};
 use holdfast_store::intent::Changes;
 use holdfast_store::{Error, Store};
@@ -166,13 +165,9 @@ impl Snapshot {
         ))
     }
 
-    /// In which modes the hosts are to be of the namespaces that may be seen.
-    pub(crate) fn modes(&self, sees: impl Fn(&Name) -> bool) -> ModeCounts {
-        let mut counts = ModeCounts::default();
-        for host in self.intent.hosts.values().filter(|host| sees(&host.namespace)) {
-            counts.add(self.host_spec(&host.namespace, &host.name).and_then(|spec| spec.mode).unwrap_or_default());
-        }
-        counts
+    /// In which mode a host is to be.
+    pub(crate) fn mode_of(&self, host: &EnrolledHost) -> Mode {
+        self.host_spec(&host.namespace, &host.name).and_then(|spec| spec.mode).unwrap_or_default()
     }
 
     fn policies(&self) -> impl Iterator<Item = (&ObjectKey, &Policy)> {

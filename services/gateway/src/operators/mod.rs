@@ -16,6 +16,7 @@ mod decommission;
 mod directives;
 mod door;
 mod drift;
+mod effective;
 mod etag;
 mod explain;
 mod fleet;

@@ -85,8 +85,7 @@ fn modes(intent: &Snapshot, judged: &JudgedFleet) -> BTreeMap<&'static str, u64>
     let mut counts: BTreeMap<&'static str, u64> = Mode::ALL.into_iter().map(|mode| (mode.word(), 0)).collect();
     counts.insert(HELD, held.len() as u64);
     for host in intent.intent.hosts.values().filter(|host| !held.contains(&host.id)) {
-        let mode = intent.host_spec(&host.namespace, &host.name).and_then(|spec| spec.mode).unwrap_or_default();
-        *counts.entry(mode.word()).or_default() += 1;
+        *counts.entry(intent.mode_of(host).word()).or_default() += 1;
     }
     counts
 }

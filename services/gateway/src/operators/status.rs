@@ -52,7 +52,7 @@ pub(crate) async fn status(
         let fleet = door.fleet.read(None).await?;
         let revision = known(query.revision, fleet.revision)?;
         let mut status = fleet.status(revision, |host| caller.sees(&host.status.namespace));
-        let intent = door.intent.current().await?;
+        let intent = door.effective_in(&fleet).await?;
         status.modes = Some(intent.modes(|namespace| caller.sees(namespace)));
         return Ok(Json(status));
     };

@@ -10,6 +10,7 @@ use uuid::Uuid;
 use super::Rollout;
 use crate::error::Error;
 use crate::pool::{Mode, Store};
+use crate::status::HeldAt;
 use crate::value::{big, from_json, number, text};
 
 /// What every read of rollouts begins with; what the renderer said counts for the stages that are opened now only, and the database's last absence
@@ -155,6 +156,34 @@ impl Store {
                 .fetch_all(tx)
                 .await?;
                 Ok(rows.into_iter().map(HostId::new).collect())
+            })
+        })
+        .await
+    }
+
+    /// Those of these hosts that the open rollout holds back, and how.
+    ///
+    /// # Errors
+    /// [`Error::Value`] if a stored row cannot be read.
+    pub async fn held_of(&self, hosts: Vec<HostId>) -> Result<Vec<(HostId, HeldAt)>, Error> {
+        self.transact("read who is held", Mode::Statement, move |tx| {
+            let hosts: Vec<Uuid> = hosts.iter().map(|host| host.uuid()).collect();
+            Box::pin(async move {
+                let rows: Vec<(Uuid, Uuid, i64, i32, String)> = sqlx::query_as(
+                    "SELECT m.host_id, r.rollout_id, r.held_revision, m.stage, r.state \
+                     FROM rollouts r JOIN rollout_hosts m USING (rollout_id) \
+                     WHERE r.state IN ('progressing', 'paused', 'halted') AND m.stage > r.stage AND m.host_id = ANY($1)",
+                )
+                .bind(hosts)
+                .fetch_all(tx)
+                .await?;
+                let one = |(host, rollout, revision, stage, state): (Uuid, Uuid, i64, i32, String)| {
+                    let revision = Revision::from_raw(number("rollouts.held_revision", revision)?);
+                    let stage = u32::try_from(stage).map_err(|_| Error::value("rollout_hosts.stage", stage))?;
+                    let (rollout, state) = (RolloutId::new(rollout), text("rollouts.state", &state)?);
+                    Ok((HostId::new(host), HeldAt { rollout, revision, stage, state }))
+                };
+                rows.into_iter().map(one).collect()
             })
         })
         .await
