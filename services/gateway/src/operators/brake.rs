@@ -22,10 +22,10 @@ use holdfast_model::secret::secret_at;
 use holdfast_store::intent::{Applied, IntentChange};
 use holdfast_store::once::RequestKey;
 use holdfast_store::rollout::RolloutStart;
-use tokio::sync::{Mutex, MutexGuard};
+use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use super::auth::Caller;
-use super::door::Shared;
+use super::door::{Shared, beside};
 use super::intent::Snapshot;
 use super::names::host_name;
 use super::plan::{Trial, Wanted, try_on};
@@ -39,17 +39,21 @@ pub(crate) const TRIES_MAX: u32 = 20;
 #[derive(Debug)]
 pub(crate) struct Brake {
     limits: BrakeLimits,
-    turn: Mutex<()>,
+    turn: Arc<Mutex<()>>,
 }
+
+/// The turn of one change; it ends when nobody has it any more, be that whoever asked or a trial that goes on without them.
+#[derive(Clone, Debug)]
+pub(crate) struct Turn(#[expect(dead_code, reason = "held, never read")] Arc<OwnedMutexGuard<()>>);
 
 impl Brake {
     pub(crate) fn new(limits: BrakeLimits) -> Self {
-        Self { limits, turn: Mutex::new(()) }
+        Self { limits, turn: Arc::default() }
     }
 
     /// Waits until no other change of this process is judged and stored.
-    pub(crate) async fn turn(&self) -> MutexGuard<'_, ()> {
-        self.turn.lock().await
+    pub(crate) async fn turn(&self) -> Turn {
+        Turn(Arc::new(Arc::clone(&self.turn).lock_owned().await))
     }
 
     pub(crate) const fn limits(&self) -> BrakeLimits {
@@ -86,7 +90,7 @@ pub(crate) fn fixed(wanted: Arc<Wanted>) -> Making {
 /// Judges a change and stores it on what it was judged on; what it was judged on, and what came of it.
 pub(crate) async fn store(door: &Shared, caller: &Caller, asked: Asked) -> Result<(Arc<Snapshot>, Stored), Refusal> {
     let said = because(asked.acknowledge.as_ref())?;
-    let _turn = door.brake.turn().await;
+    let turn = door.brake.turn().await;
     for _ in 0..TRIES_MAX {
         let base = door.intent.current().await?;
         if asked.expected.is_some_and(|expected| expected != base.revision.raw()) {
@@ -110,7 +114,8 @@ pub(crate) async fn store(door: &Shared, caller: &Caller, asked: Asked) -> Resul
                 return applied.map(|applied| (base, (applied, None))).ok_or_else(refusal);
             }
         }
-        let because = match judged(door, caller, &base, (&wanted, start.as_ref()), asked.acknowledge.as_ref()).await? {
+        let stages = (&wanted, start.as_ref());
+        let because = match judged(door, caller, &turn, &base, stages, asked.acknowledge.as_ref()).await? {
             Judged::Little => None,
             Judged::Meant => said.clone(),
             Judged::Braked(refusal) => {
@@ -143,15 +148,16 @@ pub(crate) enum Judged {
     Braked(Refusal),
 }
 
-/// Judges a change on a revision, with the stages in which it is to go.
+/// Judges a change on a revision, in its turn and with the stages in which it is to go.
 pub(crate) async fn judged(
     door: &Shared,
     caller: &Caller,
+    turn: &Turn,
     base: &Arc<Snapshot>,
     (wanted, start): (&Arc<Wanted>, Option<&RolloutStart>),
     acknowledge: Option<&Acknowledgement>,
 ) -> Result<Judged, Refusal> {
-    let trial = tried(door, base, wanted, start).await?;
+    let trial = tried(door, turn, base, (wanted, start)).await?;
     let Some(braked) = &trial.braked else { return Ok(Judged::Little) };
     if is_meant(&trial, acknowledge) {
         return Ok(Judged::Meant);
@@ -166,16 +172,15 @@ fn made_on(asked: &Asked, base: &Snapshot) -> Result<(Arc<Wanted>, Option<Rollou
     Ok(((asked.wanted)(base)?, start))
 }
 
-/// Tries a change beside the threads that serve; whoever holds the turn waits for no plan.
+/// Tries a change beside the threads that serve; whoever holds the turn waits for no plan, and the next waits for the trial, whoever asked for it.
 async fn tried(
     door: &Shared,
+    turn: &Turn,
     base: &Arc<Snapshot>,
-    wanted: &Arc<Wanted>,
-    start: Option<&RolloutStart>,
+    (wanted, start): (&Arc<Wanted>, Option<&RolloutStart>),
 ) -> Result<Trial, Refusal> {
     let (base, wanted, start, limits) = (Arc::clone(base), Arc::clone(wanted), start.cloned(), door.brake.limits);
-    let trial = tokio::task::spawn_blocking(move || try_on(&base, &wanted, start.as_ref(), limits));
-    trial.await.map_err(|error| Refusal::defect(&error))
+    beside(turn.clone(), move || try_on(&base, &wanted, start.as_ref(), limits)).await
 }
 
 fn change(caller: &Caller, asked: &Asked, wanted: &Wanted, on: Revision, because: Option<Detail>) -> IntentChange {

@@ -120,7 +120,7 @@ async fn done_before(door: &Shared, key: Option<&RequestKey>, refusal: Refusal) 
 async fn take_out(door: &Shared, caller: &Caller, asked: Asked) -> Result<Taken, Refusal> {
     let Asked { host: text, shown, detail, acknowledge, key } = asked;
     let said = brake::because(acknowledge.as_ref())?;
-    let _turn = door.brake.turn().await;
+    let turn = door.brake.turn().await;
     let mut tries = 0;
     loop {
         let base = door.intent.current().await?;
@@ -136,7 +136,8 @@ async fn take_out(door: &Shared, caller: &Caller, asked: Asked) -> Result<Taken,
             }
         }
         let wanted = Arc::new(Wanted { hosts_out: [host].into(), ..Wanted::default() });
-        let because = match brake::judged(door, caller, &base, (&wanted, None), acknowledge.as_ref()).await? {
+        let judged = brake::judged(door, caller, &turn, &base, (&wanted, None), acknowledge.as_ref());
+        let because = match judged.await? {
             Judged::Little => None,
             Judged::Meant => said.clone(),
             Judged::Braked(refusal) => return done_before(door, key.as_ref(), refusal).await,

@@ -118,8 +118,7 @@ async fn snapshot_at(door: &Shared, at: Option<&str>) -> Result<Arc<Snapshot>, R
     if revision == current.revision {
         return Ok(current);
     }
-    let (revision, intent) = door.store.load_intent(Some(revision)).await?;
-    Ok(Arc::new(Snapshot::new(revision, intent)))
+    Ok(Arc::new(Snapshot::of_past(door.past(revision).await?)))
 }
 
 impl Party {

@@ -18,6 +18,9 @@ use holdfast_render::{Edit, Index};
 use holdfast_store::intent::Changes;
 use holdfast_store::{Error, Store};
 use time::OffsetDateTime;
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::door::Past;
 
 /// What an agent keeps open by itself if nobody says otherwise.
 const FAILSAFE_PORT: u16 = 22;
@@ -34,6 +37,8 @@ pub(crate) struct Snapshot {
     index: OnceLock<Arc<Index>>,
     /// An index of an earlier revision, and what leads from it to this one.
     earlier: Option<(Arc<Index>, Vec<Edit>)>,
+    /// The place that it takes among those of the past.
+    _room: Option<OwnedSemaphorePermit>,
 }
 
 impl Snapshot {
@@ -43,7 +48,13 @@ impl Snapshot {
     }
 
     const fn made(revision: Revision, made_at: Option<OffsetDateTime>, intent: Intent) -> Self {
-        Self { revision, made_at, intent, index: OnceLock::new(), earlier: None }
+        Self { revision, made_at, intent, index: OnceLock::new(), earlier: None, _room: None }
+    }
+
+    /// One that nobody keeps.
+    pub(crate) fn of_past(past: Past) -> Self {
+        let Past { revision, intent, room } = past;
+        Self { _room: Some(room), ..Self::new(revision, intent) }
     }
 
     /// The same in the form that rendering asks. Takes long the first time on a large fleet.

@@ -195,11 +195,11 @@ async fn created(door: &Shared, base: Option<&Snapshot>, revision: Revision, put
     }
     // Somebody else changed something in between: the state just before this revision decides.
     let before = Revision::from_raw(revision.raw().saturating_sub(1));
-    match door.store.load_intent(Some(before)).await {
-        Ok((_, intent)) => put.iter().filter(|key| !was_there(&intent, key)).cloned().collect(),
-        Err(error) => {
+    match door.past(before).await {
+        Ok(past) => put.iter().filter(|key| !was_there(&past.intent, key)).cloned().collect(),
+        Err(refusal) => {
             // The change is made: failing now would say otherwise.
-            tracing::warn!(%error, "which objects are new cannot be told");
+            tracing::warn!(?refusal, "which objects are new cannot be told");
             Vec::new()
         }
     }

@@ -14,12 +14,12 @@ use holdfast_api::object::ApplyResponse;
 use holdfast_api::policy::PlanView;
 use holdfast_api::problem::Problem;
 use holdfast_events::OperationVerb;
-use holdfast_model::intent::{Intent, Kind, Object, ObjectKey, Spec};
+use holdfast_model::intent::{Kind, Object, ObjectKey, Spec};
 use holdfast_model::numbers::Revision;
 
 use super::auth::{Act, Caller};
 use super::brake::{self, Asked};
-use super::door::Shared;
+use super::door::{Past, Shared};
 use super::etag::{IfMatch, expected};
 use super::intent::Snapshot;
 use super::objects::{Answered, answer, keys_of_texts};
@@ -30,7 +30,7 @@ use super::rollouts::InStages;
 
 /// What goes back, and to what.
 struct Back {
-    then: Intent,
+    then: Past,
     only: BTreeSet<ObjectKey>,
     caller: Caller,
 }
@@ -43,7 +43,7 @@ impl Back {
         if wanted == Revision::ZERO || wanted > latest {
             return Err(Refusal::not_found(format!("revision {wanted}: the last is {latest}")));
         }
-        let (_, then) = door.store.load_intent(Some(wanted)).await?;
+        let then = door.past(wanted).await?;
         Ok(Self { then, only, caller: caller.clone() })
     }
 
@@ -58,7 +58,7 @@ impl Back {
     /// What differs from a snapshot.
     fn wanted(&self, base: &Snapshot) -> Result<Arc<Wanted>, Refusal> {
         let is_nowhere =
-            |key: &&ObjectKey| !self.then.objects.contains_key(*key) && !base.intent.objects.contains_key(*key);
+            |key: &&ObjectKey| !self.then.intent.objects.contains_key(*key) && !base.intent.objects.contains_key(*key);
         let missing: Vec<&ObjectKey> = self.only.iter().filter(is_nowhere).collect();
         if !missing.is_empty() {
             return Err(Refusal::none_of(&missing));
@@ -67,9 +67,9 @@ impl Back {
             let is_new = self.is_meant(key) && base.intent.objects.get(key) != Some(spec);
             is_new.then(|| Object { namespace: key.namespace.clone(), name: key.name.clone(), spec: spec.clone() })
         };
-        let is_gone = |key: &&ObjectKey| self.is_meant(key) && !self.then.objects.contains_key(*key);
+        let is_gone = |key: &&ObjectKey| self.is_meant(key) && !self.then.intent.objects.contains_key(*key);
         Ok(Arc::new(Wanted {
-            puts: self.then.objects.iter().filter_map(put).collect(),
+            puts: self.then.intent.objects.iter().filter_map(put).collect(),
             deletes: base.intent.objects.keys().filter(is_gone).cloned().collect(),
             ..Wanted::default()
         }))
