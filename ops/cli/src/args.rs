@@ -403,7 +403,7 @@ pub(crate) enum Explain {
         to: String,
         /// `443/tcp`, `53/udp`, `7/sctp`, `icmp`, `icmp/TYPE[/CODE]` or `protocol/47`.
         service: String,
-        /// At which revision, or at which time in RFC 3339 [default: now].
+        /// At which revision, or at which time in RFC 3339 [default: now]; a revision's time is when its change was begun, not yet in force.
         #[arg(long, value_name = "TIME|REVISION")]
         at: Option<String>,
         /// Exit 9 if it is not allowed between all addresses.

@@ -21,13 +21,12 @@ use super::fleet::{JudgedFleet, JudgedHost, failure_of};
 use super::gauges;
 use super::refuse::Refusal;
 use super::targets::{self, HostLook};
+use super::wake::{GATHER, news};
 
 /// How often open operations are looked at when nothing is said.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
 /// How soon a failure is looked at again.
 const FAILURE_LOOK: Duration = Duration::from_secs(5);
-/// How long what is said is gathered: a fleet answers in many batches.
-const GATHER: Duration = Duration::from_millis(200);
 /// The most operations that are in memory at once.
 const OPERATIONS_MAX: u32 = 200;
 /// The most hosts that the detail of an end names.
@@ -109,16 +108,7 @@ fn failed_host(host: &JudgedHost) -> String {
 pub(crate) async fn run(door: Shared) -> Result<(), Infallible> {
     let mut wakes = door.wakes.clone();
     let mut wait = GATHER;
-    while !door.shutdown.is_asked() {
-        tokio::select! {
-            () = door.shutdown.asked() => break,
-            () = tokio::time::sleep(wait) => {}
-            changed = wakes.changed() => match changed {
-                Ok(()) => tokio::time::sleep(GATHER).await,
-                Err(_) => tokio::time::sleep(LOOK_EVERY).await,
-            },
-        }
-        wakes.mark_unchanged();
+    while news(&door.shutdown, &mut wakes, wait).await {
         wait = match look(&door).await {
             Ok(wait) => wait,
             // The refusal was logged where it arose; the database being away is no reason to hurry.

@@ -19,6 +19,7 @@ use super::super::door::Shared;
 use super::super::fleet::{JudgedFleet, JudgedHost};
 use super::super::gauges;
 use super::super::refuse::Refusal;
+use super::super::wake::{GATHER, news};
 use super::place::placed;
 use super::{RENDERER_HOLDS_NOBODY, is_proven, why};
 
@@ -28,8 +29,6 @@ const LOOK_EVERY: Duration = Duration::from_secs(2);
 const IDLE: Duration = Duration::from_secs(30);
 /// How soon it is looked again after a read that failed.
 const RETRY: Duration = Duration::from_secs(5);
-/// How long what is said is gathered.
-const GATHER: Duration = Duration::from_millis(200);
 /// The most hosts that the words of a halt name.
 const NAMED_MAX: usize = 5;
 
@@ -46,16 +45,7 @@ pub(crate) async fn run(door: Shared) -> Result<(), Infallible> {
     let mut wakes = door.wakes.clone();
     let mut driver = Driver { gate: Gate::default(), began: Instant::now(), members: None };
     let mut wait = GATHER;
-    while !door.shutdown.is_asked() {
-        tokio::select! {
-            () = door.shutdown.asked() => break,
-            () = tokio::time::sleep(wait) => {}
-            changed = wakes.changed() => match changed {
-                Ok(()) => tokio::time::sleep(GATHER).await,
-                Err(_) => tokio::time::sleep(wait).await,
-            },
-        }
-        wakes.mark_unchanged();
+    while news(&door.shutdown, &mut wakes, wait).await {
         wait = match look(&door, &mut driver).await {
             Ok(wait) => wait,
             // It was logged where it arose. What was seen before is not so any more, for all that is known.
