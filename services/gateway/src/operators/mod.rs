@@ -48,6 +48,7 @@ mod tokens;
 mod wake;
 
 pub use audit::AuditDoor;
+pub use plan::Trials;
 pub use router::openapi;
 pub use start::{AdminTokenError, DoorConfig, create_admin_token, start};
 pub use wake::listen;

@@ -15,7 +15,7 @@ use holdfast_documents::Source;
 use holdfast_model::brake::{BrakeLimits, Braked, Leaves, Loss, Toll};
 use holdfast_model::digest::Digest;
 use holdfast_model::ids::HostId;
-use holdfast_model::intent::{EnrolledHost, Kind, Object, ObjectKey, Spec};
+use holdfast_model::intent::{EnrolledHost, Intent, Kind, Object, ObjectKey, Spec};
 use holdfast_model::name::Name;
 use holdfast_model::numbers::Revision;
 use holdfast_model::policy::Body;
@@ -114,6 +114,25 @@ pub(crate) struct Trial {
     hosts: Vec<(HostId, Arc<Body>, Arc<Body>)>,
     /// What it takes away, if that is much.
     pub(crate) braked: Option<Braked>,
+}
+
+/// Intent on which changes are tried as each is before it is stored, for those who measure what that costs.
+#[derive(Debug)]
+pub struct Trials(Snapshot);
+
+impl Trials {
+    /// Everything in force at one revision.
+    #[must_use]
+    pub fn new(revision: Revision, intent: Intent) -> Self {
+        Self(Snapshot::new(revision, intent))
+    }
+
+    /// Whether a change would be braked, by the limits that a door has if nobody says otherwise.
+    #[must_use]
+    pub fn is_braked(&self, puts: Vec<Object>) -> bool {
+        let wanted = Wanted { puts, ..Wanted::default() };
+        try_on(&self.0, &wanted, None, BrakeLimits::default()).braked.is_some()
+    }
 }
 
 /// Tries a change on a snapshot, and judges what it takes away.
@@ -394,7 +413,6 @@ pub(crate) fn check_digest(plan: &Plan, demanded: Option<&str>) -> Result<(), Re
 #[cfg(test)]
 mod tests {
     use super::*;
-    use holdfast_model::intent::Intent;
     use holdfast_model::policy::{Direction, Mode};
     use holdfast_model::rollout::stage::StageSpec;
     use uuid::Uuid;

@@ -4,6 +4,7 @@
 //! - Servers are real and the benchmark's own: Postgres with fsync, nats-server, TLS on loopback.
 
 mod agent;
+mod beside;
 mod floor;
 mod product;
 mod stages;
@@ -22,6 +23,7 @@ use holdfast_suite::nats::{NatsServer, NatsVersion};
 use serde::Serialize;
 use time::OffsetDateTime;
 
+use crate::beside::Beside;
 use crate::floor::Floor;
 use crate::product::Product;
 use crate::stages::{Stage, Stages, Stamps};
@@ -91,6 +93,8 @@ struct Report {
     /// Closed loop on one host: within the 50 ms of quiet, so the coalescing shows.
     back_to_back: Measured,
     back_to_back_floor: Measured,
+    /// What is done beside a change, over the same without it.
+    beside: Beside,
     /// What parts warned of meanwhile.
     warnings: Vec<String>,
 }
@@ -174,6 +178,7 @@ async fn change(count: u32, space: Duration, documents: u16, synced: bool) -> Re
     }
     // Each change was one version, or something else was measured than what it says.
     assert_eq!(product.version().await - before, u64::from(2 * count));
+    let beside = beside::measure(&mut product, count).await;
     product.stop().await;
 
     let (own, raw, acked) = (spaced.measured(), spaced_floor.measured(), stages.acked());
@@ -189,6 +194,7 @@ async fn change(count: u32, space: Duration, documents: u16, synced: bool) -> Re
         spaced_floor: raw,
         back_to_back: back_to_back.measured(),
         back_to_back_floor: back_to_back_floor.measured(),
+        beside,
         warnings: stamps.warnings(),
     }
 }
@@ -205,6 +211,9 @@ mod tests {
             assert_eq!(report.spaced.stages.len(), 10);
             assert!([report.acked_p50_ratio, report.stored_p50_ratio].iter().all(|ratio| *ratio > 1.0));
             assert_eq!(report.by_rounds.ratios.len(), 1);
+            for beside in [&report.beside.brake, &report.beside.status] {
+                assert!(beside.sides.iter().all(|side| side.figure.count == 5 && side.figure.p50_ms > 0.0));
+            }
             assert!(report.by_rounds.sides.iter().all(|side| side.figure.count == 5 && side.figure.p50_ms > 0.0));
         }
     }

@@ -5,24 +5,30 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use holdfast_bus::{Bus, BusConfig, HintListener};
-use holdfast_events::{Actor, EnrolTokenCreated, Hint, OperationVerb, VerifyingKeyBytes};
+use holdfast_events::{Actor, Detail, EnrolTokenCreated, Hint, OperationVerb, SignatureBytes, VerifyingKeyBytes};
 use holdfast_gateway::agents::{DoorConfig, Hooks, Pace, PgAgents, start};
 use holdfast_identity::tls::client::AgentProtocol;
 use holdfast_identity::tls::{self, ServerTls, agents_door};
 use holdfast_identity::{Ca, LeafKey, ServerRole, SigningKey};
+use holdfast_model::condition::{Holds, Reason};
+use holdfast_model::desired::Component;
 use holdfast_model::ids::{ApiTokenId, EnrolTokenId, GatewayId, HostId};
 use holdfast_model::intent::{
-    DEFAULT_ORDER, HostSpec, Object, Peer, PeerSpec, Policy, PolicyRule, PortSpec, Service, ServiceSpec, Spec,
+    DEFAULT_ORDER, HostSpec, Intent, Object, Peer, PeerSpec, Policy, PolicyRule, PortSpec, Service, ServiceSpec, Spec,
 };
 use holdfast_model::label::{Labels, Selector};
 use holdfast_model::name::Name;
+use holdfast_model::numbers::{Revision, UpdateSeq};
 use holdfast_model::policy::{Action, Mode, PortRange, protocol};
+use holdfast_model::report::HostReport;
+use holdfast_model::statement::{Outcome, OutcomeKind};
 use holdfast_renderer::leader::{self, Means, Wakes};
 use holdfast_runtime::{Shutdown, Tasks};
 use holdfast_session::gateway::Config as SessionConfig;
 use holdfast_store::Store;
 use holdfast_store::intent::{IntentChange, Prune};
 use holdfast_store::request::{Enrolment, RequestAnswer};
+use holdfast_store::session::{Fact, OutcomeReport, Seen, StatusSaid};
 use holdfast_store::status::ComponentStatus;
 use holdfast_store::testing::TestPostgres;
 use holdfast_store::token::TokenHash;
@@ -55,6 +61,9 @@ pub(crate) struct Product {
     host: HostId,
     documents: u16,
     edits: u32,
+    gateway: GatewayId,
+    /// Outcomes that were stored beside those of the agent.
+    answers: u64,
     tasks: Tasks,
 }
 
@@ -98,7 +107,8 @@ impl Product {
             ringing.await;
             Ok::<_, std::convert::Infallible>(())
         });
-        let mut product = Self { operators, bus, rings, bell, agents, host, documents, edits: 0, tasks };
+        let mut product =
+            Self { operators, bus, rings, bell, agents, host, documents, edits: 0, gateway, answers: 0, tasks };
         product.settle().await;
         product
     }
@@ -126,7 +136,7 @@ impl Product {
         while timeout(QUIET, self.bell.recv()).await.is_ok_and(|rung| rung.is_some()) {}
     }
 
-    async fn apply(&self, puts: Vec<Object>) {
+    pub(crate) async fn apply(&self, puts: Vec<Object>) {
         let change = IntentChange {
             actor: OPERATOR,
             verb: OperationVerb::Apply,
@@ -145,10 +155,7 @@ impl Product {
     /// # Panics
     /// If no outcome comes.
     pub(crate) async fn change(&mut self) -> (Duration, Duration) {
-        self.edits += 1;
-        // Only what was edited is asked for: the first document.
-        let mut objects = mk_objects(self.documents, self.edits);
-        objects.truncate(1);
+        let objects = self.next_edit();
         let begun = Instant::now();
         self.apply(objects).await;
         let committed = Instant::now();
@@ -167,6 +174,61 @@ impl Product {
                 Hint::Answer { .. } | Hint::Host(_) | Hint::Intent | Hint::Request => {}
             }
         }
+    }
+
+    /// What the next change asks for.
+    pub(crate) fn next_edit(&mut self) -> Vec<Object> {
+        self.edits += 1;
+        // Only what was edited is asked for: the first document.
+        let mut objects = mk_objects(self.documents, self.edits);
+        objects.truncate(1);
+        objects
+    }
+
+    /// Everything in force.
+    pub(crate) async fn intent(&self) -> (Revision, Intent) {
+        self.operators.load_intent(None).await.expect("reads")
+    }
+
+    /// Stores an outcome of the host's session behind those that its agent gave, with a status that says something new or alone.
+    ///
+    /// # Panics
+    /// If it is not stored.
+    pub(crate) async fn store_outcome(&mut self, with_status: bool) -> Duration {
+        let status = self.operators.fleet_status(None).await.expect("reads");
+        let [host] = status.hosts.as_slice() else { panic!("one host") };
+        let session_epoch = host.session.as_ref().expect("it is open").session_epoch;
+        let policy = host.components.iter().find(|part| part.component == Component::Policy).expect("a policy");
+        let stamp = policy.latest.expect("it is rendered");
+        self.answers += 1;
+        let (host, signature) = (self.host, SignatureBytes::from_bytes([7; 64]));
+        let outcome = Outcome {
+            host,
+            session_epoch,
+            update_seq: UpdateSeq::from_raw(1_000_000 + self.answers),
+            component: Component::Policy,
+            kind: OutcomeKind::Applied,
+            wanted: stamp,
+            applied: Some(stamp),
+        };
+        let (reason, detail, conditions) = (Reason::Done, Detail::new(""), Vec::new());
+        let outcome = Seen::Outcome(Box::new(OutcomeReport { outcome, reason, detail, conditions, signature }));
+        let mut facts = vec![Fact { host, session_epoch, seen: outcome }];
+        if with_status {
+            let mut report = HostReport::of_health(&[(Component::Policy, stamp)], UpdateSeq::ZERO, self.answers);
+            // Every second one says that something is not so: each is another than the one before.
+            let is_odd = self.answers % 4 < 2;
+            for one in report.components.iter_mut().flat_map(|part| &mut part.conditions).take(usize::from(is_odd)) {
+                one.condition.status = Holds::Unknown;
+            }
+            let said = StatusSaid { seq: 1_000_000 + self.answers, report, signature };
+            facts.push(Fact { host, session_epoch, seen: Seen::Status(Box::new(said)) });
+        }
+        let begun = Instant::now();
+        let recorded = self.agents.record_facts(self.gateway, facts).await.expect("records");
+        let took = begun.elapsed();
+        assert_eq!((recorded.stale.len(), recorded.statuses_new), (0, usize::from(with_status)));
+        took
     }
 
     /// The version of the host's policy.
