@@ -16,7 +16,7 @@ use holdfast_model::ids::HostId;
 use holdfast_model::numbers::SessionEpoch;
 use holdfast_runtime::Chain;
 use holdfast_session::random::Random;
-use holdfast_store::session::HostNewest;
+use holdfast_store::session::{HostNewest, Newest};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -89,12 +89,8 @@ async fn compare_all<S: AgentsStore>(store: &S, registry: &Registry, absence: &A
     }
     let hosts: BTreeSet<HostId> = asked.iter().map(|held| held.host).collect();
     metrics::counter!("holdfast_gateway_compares_total").increment(1);
-    let found = match store.compare(hosts.into_iter().collect()).await {
-        Ok(newest) => store.load_authority().await.map(|authority| (newest, authority)),
-        Err(error) => Err(error),
-    };
-    match found {
-        Ok((newest, authority)) => {
+    match store.compare(hosts.into_iter().collect()).await {
+        Ok(Newest { authority, hosts: newest }) => {
             if let Some(failures) = absence.ended() {
                 tracing::info!(failures, "sessions are compared again");
             }

@@ -14,7 +14,7 @@ use holdfast_model::numbers::{SessionEpoch, Version};
 use holdfast_model::policy::Body;
 use holdfast_model::statement::{Authority, desired_bytes};
 use holdfast_store::request::{Enrolment, RequestAnswer, TokenRefusal};
-use holdfast_store::session::{Fact, FactsRecorded, HostNewest, Opening, Seen};
+use holdfast_store::session::{Fact, FactsRecorded, HostNewest, Newest, Opening, Seen};
 use holdfast_store::token::TokenHash;
 use time::OffsetDateTime;
 use tokio::sync::watch;
@@ -323,7 +323,8 @@ impl AgentsStore for Memory {
         Ok(digests.iter().filter_map(|(_, digest)| Some((*digest, kept.bodies.get(digest)?.clone()))).collect())
     }
 
-    async fn compare(&self, hosts: Vec<HostId>) -> Result<Vec<HostNewest>, Refused> {
+    async fn compare(&self, hosts: Vec<HostId>) -> Result<Newest, Refused> {
+        let authority = self.authority();
         let mut kept = self.kept()?;
         kept.compares += 1;
         let newest = |host: HostId| {
@@ -335,7 +336,7 @@ impl AgentsStore for Memory {
                 versions: Component::ALL.into_iter().filter_map(versions).collect(),
             })
         };
-        Ok(hosts.into_iter().filter_map(newest).collect())
+        Ok(Newest { authority, hosts: hosts.into_iter().filter_map(newest).collect() })
     }
 
     async fn record(&self, facts: Vec<Fact>) -> Result<FactsRecorded, Refused> {

@@ -18,7 +18,7 @@ use holdfast_model::statement::Authority;
 use holdfast_store::lease::Claim;
 use holdfast_store::render::LatestState;
 use holdfast_store::request::{Enrolment, RequestAnswer, TokenRefusal};
-use holdfast_store::session::{Fact, FactsRecorded, HostNewest, Opened, Opening};
+use holdfast_store::session::{Fact, FactsRecorded, Newest, Opened, Opening};
 use holdfast_store::{Error, Store};
 
 use super::cache::Cache;
@@ -181,7 +181,7 @@ impl AgentsStore for PgAgents {
         Ok(bodies)
     }
 
-    async fn compare(&self, hosts: Vec<HostId>) -> Result<Vec<HostNewest>, PgError> {
+    async fn compare(&self, hosts: Vec<HostId>) -> Result<Newest, PgError> {
         Ok(self.store.newest_of(hosts).await?)
     }
 

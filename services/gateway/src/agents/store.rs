@@ -16,7 +16,7 @@ use holdfast_model::numbers::{AuthorityEpoch, SessionEpoch};
 use holdfast_model::policy::Body;
 use holdfast_model::statement::Authority;
 use holdfast_store::request::{Enrolment, RequestAnswer, TokenRefusal};
-use holdfast_store::session::{Fact, FactsRecorded, HostNewest, Opening};
+use holdfast_store::session::{Fact, FactsRecorded, Newest, Opening};
 use holdfast_wire::message::SignatureBytes;
 
 /// The authority, as the agents' door sees it.
@@ -39,8 +39,8 @@ pub trait AgentsStore: Clone + Send + Sync + 'static {
         digests: Vec<(Component, Digest)>,
     ) -> impl Future<Output = Result<Vec<(Digest, StoredBody)>, Self::Error>> + Send;
 
-    /// The newest session and versions of each of these hosts, by one query.
-    fn compare(&self, hosts: Vec<HostId>) -> impl Future<Output = Result<Vec<HostNewest>, Self::Error>> + Send;
+    /// The newest session and versions of each of these hosts, and the authority that this door speaks for, by one query.
+    fn compare(&self, hosts: Vec<HostId>) -> impl Future<Output = Result<Newest, Self::Error>> + Send;
 
     /// Records facts in one transaction with the events that they are, and says whose session is no longer theirs: what those said was left
     /// out. Recording the same facts again changes nothing.

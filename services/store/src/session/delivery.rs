@@ -2,26 +2,16 @@
 
 use holdfast_events::VerifyingKeyBytes;
 use holdfast_model::desired::Component;
-use holdfast_model::ids::HostId;
+use holdfast_model::ids::{AuthorityId, HostId};
 use holdfast_model::name::Name;
-use holdfast_model::numbers::{SessionEpoch, Version};
+use holdfast_model::numbers::{AuthorityEpoch, SessionEpoch, Version};
+use holdfast_model::statement::Authority;
 use uuid::Uuid;
 
 use crate::error::Error;
 use crate::pool::{Mode, Store};
 use crate::render::{LatestRow, LatestState};
-use crate::value::{big, component, number, small, text, verifying_key, version};
-
-/// What a session has written for a component; absent before the first write.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct HeldVersion {
-    /// Whose session.
-    pub host: HostId,
-    /// Which part.
-    pub component: Component,
-    /// The version, or none yet.
-    pub version: Option<Version>,
-}
+use crate::value::{component, number, small, text, verifying_key, version};
 
 /// Who a host is, for the gateway that holds its session.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -34,6 +24,25 @@ pub struct HostIdentity {
     pub name: Name,
     /// The key with which it signs its outcomes.
     pub outcome_key: VerifyingKeyBytes,
+}
+
+/// What is newest of some hosts, and under whose authority.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Newest {
+    /// Whose database it is, in which life.
+    pub authority: Authority,
+    /// Those of them that are enrolled, in the order of their ids.
+    pub hosts: Vec<HostNewest>,
+}
+
+#[derive(sqlx::FromRow)]
+struct NewestOf {
+    authority_id: Uuid,
+    authority_epoch: i64,
+    host_id: Option<Uuid>,
+    session_epoch: Option<i64>,
+    component: Option<i16>,
+    version: Option<i64>,
 }
 
 /// What is newest of a host.
@@ -91,64 +100,39 @@ impl Store {
         .await
     }
 
-    /// Which of the held versions are older than what is desired: one query for all sessions of a replica.
+    /// The newest session and versions of hosts, and the authority, by one query; a host that is not enrolled is not in the answer.
     ///
     /// # Errors
-    /// [`Error`] of the connection.
-    pub async fn compare(&self, held: Vec<HeldVersion>) -> Result<Vec<(HostId, Component, Version)>, Error> {
-        self.transact("compare held versions", Mode::Statement, move |tx| {
-            let hosts: Vec<Uuid> = held.iter().map(|one| one.host.uuid()).collect();
-            let components: Vec<i16> = held.iter().map(|one| small(one.component)).collect();
-            let versions: Result<Vec<i64>, Error> =
-                held.iter().map(|one| big(one.version.map_or(0, Version::raw))).collect();
-            Box::pin(async move {
-                let rows: Vec<(Uuid, i16, i64)> = sqlx::query_as(
-                    "SELECT l.host_id, l.component, l.version \
-                     FROM UNNEST($1::uuid[], $2::smallint[], $3::bigint[]) AS h (host_id, component, version) \
-                     JOIN desired_latest l USING (host_id, component) WHERE l.version > h.version",
-                )
-                .bind(hosts)
-                .bind(components)
-                .bind(versions?)
-                .fetch_all(tx)
-                .await?;
-                let read = |(host, part, raw)| {
-                    Ok((HostId::new(host), component(part)?, version("desired_latest.version", raw)?))
-                };
-                rows.into_iter().map(read).collect()
-            })
-        })
-        .await
-    }
-
-    /// The newest session and versions of hosts, by one query; a host that is not enrolled is not in the answer.
-    ///
-    /// # Errors
-    /// [`Error::Value`] if a stored row cannot be read.
-    pub async fn newest_of(&self, hosts: Vec<HostId>) -> Result<Vec<HostNewest>, Error> {
+    /// [`Error::Value`] if a stored row cannot be read, [`Error::NoAuthority`] before the first migration.
+    pub async fn newest_of(&self, hosts: Vec<HostId>) -> Result<Newest, Error> {
         self.transact("compare sessions and versions", Mode::Statement, move |tx| {
             let hosts: Vec<Uuid> = hosts.iter().map(|host| host.uuid()).collect();
             Box::pin(async move {
-                let rows: Vec<(Uuid, i64, Option<i16>, Option<i64>)> = sqlx::query_as(
-                    "SELECT s.host_id, s.session_epoch, l.component, l.version \
-                     FROM sessions s LEFT JOIN desired_latest l USING (host_id) \
-                     WHERE s.host_id = ANY($1) ORDER BY s.host_id, l.component",
+                let rows: Vec<NewestOf> = sqlx::query_as(
+                    "SELECT a.authority_id, a.authority_epoch, s.host_id, s.session_epoch, l.component, l.version \
+                     FROM authority a LEFT JOIN sessions s ON s.host_id = ANY($1) \
+                     LEFT JOIN desired_latest l ON l.host_id = s.host_id ORDER BY s.host_id, l.component",
                 )
                 .bind(hosts)
                 .fetch_all(tx)
                 .await?;
-                let mut newest: Vec<HostNewest> = Vec::new();
-                for (host, epoch, part, raw) in rows {
+                let first = rows.first().ok_or(Error::NoAuthority)?;
+                let epoch = AuthorityEpoch::from_raw(number("authority_epoch", first.authority_epoch)?);
+                let authority = Authority { id: AuthorityId::new(first.authority_id), epoch };
+                let mut hosts: Vec<HostNewest> = Vec::new();
+                for row in rows {
+                    // Nobody who was asked for is enrolled: the one row is the authority's.
+                    let Some((host, epoch)) = row.host_id.zip(row.session_epoch) else { continue };
                     let host = HostId::new(host);
-                    if newest.last().is_none_or(|last| last.host != host) {
+                    if hosts.last().is_none_or(|last| last.host != host) {
                         let session_epoch = SessionEpoch::from_raw(number("sessions.session_epoch", epoch)?);
-                        newest.push(HostNewest { host, session_epoch, versions: Vec::new() });
+                        hosts.push(HostNewest { host, session_epoch, versions: Vec::new() });
                     }
-                    if let (Some(last), Some((part, raw))) = (newest.last_mut(), part.zip(raw)) {
+                    if let (Some(last), Some((part, raw))) = (hosts.last_mut(), row.component.zip(row.version)) {
                         last.versions.push((component(part)?, version("desired_latest.version", raw)?));
                     }
                 }
-                Ok(newest)
+                Ok(Newest { authority, hosts })
             })
         })
         .await

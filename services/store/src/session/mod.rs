@@ -15,7 +15,7 @@ mod status;
 
 use std::collections::BTreeMap;
 
-pub use delivery::{HeldVersion, HostIdentity, HostNewest};
+pub use delivery::{HostIdentity, HostNewest, Newest};
 pub use drift::DriftSaid;
 pub(crate) use drift::{kind as drift_kind, small_kind as small_drift_kind};
 pub use facts::{Fact, FactsRecorded, Seen};

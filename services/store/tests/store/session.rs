@@ -291,7 +291,10 @@ async fn facts_of_one_batch_are_one_transaction_and_the_same_again_is_nothing() 
     assert_eq!(closed, "2|agent_left\n");
     let newest = fleet.agents.newest_of(vec![host, HostId::new(Uuid::from_u128(1))]).await.expect("reads");
     let versions = vec![(Component::Policy, mk_stamp(1).version)];
-    assert_eq!(newest, vec![HostNewest { host, session_epoch: epoch, versions }]);
+    assert_eq!(newest.hosts, vec![HostNewest { host, session_epoch: epoch, versions }]);
+    assert_eq!(newest.authority, fleet.agents.load_authority().await.expect("reads"));
+    let nobody = fleet.agents.newest_of(vec![HostId::new(Uuid::from_u128(1))]).await.expect("reads");
+    assert_eq!((nobody.authority, nobody.hosts), (newest.authority, Vec::new()));
 }
 
 /// What a status says through its row, and what is judged by it.

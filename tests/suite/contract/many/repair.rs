@@ -7,7 +7,7 @@ use super::stage::Stage;
 use super::watch::Watch;
 
 /// The statement of a compare.
-const COMPARE: &str = "SELECT s.host_id, s.session_epoch, l.component, l.version";
+const COMPARE: &str = "SELECT a.authority_id, a.authority_epoch, s.host_id, s.session_epoch, l.component, l.version";
 /// Counts doubts about hints.
 const HOLES: &str = "holdfast_gateway_hint_holes_total";
 const RENDERS: u32 = 100;
