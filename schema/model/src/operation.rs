@@ -1,8 +1,9 @@
 //! What becomes of an operation on each host, and of the operation by that.
 //!
 //! - An operation waits for exact versions: of each (host, component) the first that was rendered with its revision or a later one.
-//! - A later version of the same component stands in for it where the revision of that one still has what the operation changed; where it has
-//!   something else in its place, the operation is superseded there. A version of another component says nothing.
+//! - That, or a later version of the same component, has what the operation changed where its revision still has that; where it has something else
+//!   in its place, the operation is superseded there: so also where changes that came close behind one another were rendered together. A version of
+//!   another component says nothing.
 //! - A failure counts only of the newest version: one that was overtaken may yet come right.
 //! - What is not known is pending, and ends nothing.
 
@@ -91,8 +92,8 @@ pub struct Rendered {
 /// What is known of one (host, component) that an operation waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TargetFacts {
-    /// The version that is waited for.
-    pub target: Version,
+    /// The version that is waited for. Its revision is that of the operation or a later one.
+    pub target: Rendered,
     /// The first later revision that has something else in the place of what the operation changed; absent while there is none.
     pub overwritten_at: Option<Revision>,
     /// Whether the host is one still.
@@ -112,15 +113,17 @@ pub struct TargetFacts {
 pub fn outcome_of(facts: &TargetFacts) -> HostOutcome {
     let includes = |revision: Revision| facts.overwritten_at.is_none_or(|at| revision < at);
     if let Some(in_force) = facts.in_force
-        && in_force.version >= facts.target
+        && in_force.version >= facts.target.version
     {
-        let is_it = in_force.version == facts.target || includes(in_force.revision);
-        return if is_it { HostOutcome::Applied } else { HostOutcome::Superseded };
+        let revision = if in_force.version == facts.target.version { facts.target.revision } else { in_force.revision };
+        return if includes(revision) { HostOutcome::Applied } else { HostOutcome::Superseded };
     }
     if !facts.is_enrolled {
         return HostOutcome::Cancelled;
     }
-    if facts.latest.is_some_and(|latest| latest.version > facts.target && !includes(latest.revision)) {
+    // Nobody will be sent it any more, or ever was.
+    let is_past = |latest: Rendered| latest.version > facts.target.version && !includes(latest.revision);
+    if facts.latest.is_some_and(is_past) || !includes(facts.target.revision) {
         return HostOutcome::Superseded;
     }
     if facts.has_failed {

@@ -34,6 +34,22 @@ fn c38_i14_a_later_version_applies_an_operation_that_it_includes_and_supersedes_
 }
 
 #[test]
+fn c38_c44_an_operation_whose_first_version_was_rendered_with_what_overwrote_it_is_superseded_and_was_never_applied() {
+    // Revisions 5 to 7 were rendered together, and 6 has something else in the place of what 5 changed.
+    let together =
+        TargetFacts { target: rendered(2, 7).expect("above zero"), latest: rendered(2, 7), ..mk_facts(Some(6)) };
+    assert_eq!(outcome_of(&together), HostOutcome::Superseded);
+    let has = TargetFacts { in_force: rendered(2, 7), ..together };
+    assert_eq!(outcome_of(&has), HostOutcome::Superseded);
+    assert_eq!(
+        outcome_of(&TargetFacts { in_force: rendered(3, 9), latest: rendered(3, 9), ..has }),
+        HostOutcome::Superseded
+    );
+    assert_eq!(outcome_of(&TargetFacts { has_failed: true, ..together }), HostOutcome::Superseded);
+    assert_eq!(outcome_of(&TargetFacts { overwritten_at: None, ..has }), HostOutcome::Applied, "7 includes it");
+}
+
+#[test]
 fn an_older_version_in_force_is_not_what_is_waited_for() {
     assert_eq!(outcome_of(&TargetFacts { in_force: rendered(1, 4), ..mk_facts(None) }), HostOutcome::Pending);
 }
@@ -96,7 +112,7 @@ fn rendered(version: u64, revision: u64) -> Option<Rendered> {
 /// Version 2 of revision 5 is waited for, and is the newest.
 fn mk_facts(overwritten_at: Option<u64>) -> TargetFacts {
     TargetFacts {
-        target: Version::from_raw(2).expect("above zero"),
+        target: rendered(2, 5).expect("above zero"),
         overwritten_at: overwritten_at.map(Revision::from_raw),
         is_enrolled: true,
         latest: rendered(2, 5),

@@ -187,7 +187,7 @@ pub(super) fn judged<'a>(state: OperationState, targets: &[Target], ground: &Gro
 fn part(state: OperationState, target: &Target, judged: Option<&JudgedHost>, ground: &Ground<'_>) -> Part {
     let evidence = judged.and_then(|judged| Evidence::of(judged, target.component));
     let facts = TargetFacts {
-        target: target.stamp.version,
+        target: Rendered { version: target.stamp.version, revision: target.revision },
         overwritten_at: ground.overwritten_at,
         is_enrolled: judged.is_some(),
         latest: evidence.as_ref().and_then(Evidence::latest),
@@ -263,9 +263,8 @@ impl<'a> Evidence<'a> {
     fn in_force(&self, target: &Target, ground: &Ground<'_>) -> Option<Rendered> {
         let stamp = self.proven()?;
         if stamp.version == target.stamp.version {
-            // Its revision does not matter: it is the very one.
-            let revision = ground.overwritten_at.unwrap_or_default();
-            return (stamp.digest == target.stamp.digest).then_some(Rendered { version: stamp.version, revision });
+            let is_it = stamp.digest == target.stamp.digest;
+            return is_it.then_some(Rendered { version: stamp.version, revision: target.revision });
         }
         if self.status.latest == Some(stamp) {
             return self.latest();

@@ -26,6 +26,8 @@ pub struct Target {
     pub component: Component,
     /// What is waited for.
     pub stamp: Stamp,
+    /// The revision that was rendered from: that of the operation, or a later one where several were rendered together.
+    pub revision: Revision,
     /// What was seen to become of it, for good.
     pub seen: Option<HostOutcome>,
     /// Whether its agent left 30 seconds ago or more: one that is started again, as by an upgrade, is back by then.
@@ -52,7 +54,7 @@ impl Store {
         self.transact("load what an operation waits for", Mode::Statement, move |tx| {
             Box::pin(async move {
                 let rows: Vec<TargetRow> = sqlx::query_as(
-                    "SELECT DISTINCT ON (t.host_id, t.component) t.host_id, t.component, t.version, t.digest, h.outcome, \
+                    "SELECT DISTINCT ON (t.host_id, t.component) t.host_id, t.component, t.version, t.digest, t.revision, h.outcome, \
                          coalesce(s.close_reason = 'agent_left' \
                              AND s.closed_at < clock_timestamp() - interval '30 seconds', false) AS is_stopped \
                      FROM operations o JOIN desired_states t \
@@ -181,6 +183,7 @@ struct TargetRow {
     component: i16,
     version: i64,
     digest: Vec<u8>,
+    revision: i64,
     outcome: Option<String>,
     is_stopped: bool,
 }
@@ -194,6 +197,7 @@ impl TargetRow {
                 version: version("desired_states.version", self.version)?,
                 digest: digest("desired_states.digest", &self.digest)?,
             },
+            revision: Revision::from_raw(number("desired_states.revision", self.revision)?),
             seen: self.outcome.map(|word| text("operation_hosts.outcome", &word)).transpose()?,
             is_stopped: self.is_stopped,
         })

@@ -11,7 +11,7 @@ use uuid::Uuid;
 use crate::error::Error;
 use crate::pool::{Mode, Store};
 use crate::render::{LatestRow, LatestState};
-use crate::value::{component, number, small, text, verifying_key, version};
+use crate::value::{component, number, text, verifying_key, version};
 
 /// Who a host is, for the gateway that holds its session.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -213,7 +213,7 @@ fn mk_stamp(version: u64) -> Stamp {
 
 fn mk_target(n: u128, version: u64) -> Target {
     let (component, stamp) = (Component::Policy, mk_stamp(version));
-    Target { host: mk_id(n), component, stamp, seen: None, is_stopped: false }
+    Target { host: mk_id(n), component, stamp, revision: REVISION, seen: None, is_stopped: false }
 }
 
 fn mk_fleet(hosts: Vec<JudgedHost>) -> JudgedFleet {
