@@ -50,6 +50,10 @@ pub struct RevisionView {
     pub hidden: u64,
     /// Whether it changed what some hosts are to hold: then its state is theirs. Otherwise it is that of the whole fleet.
     pub has_hosts: bool,
+    /// The first later revision that has something else in the place of what it changed, or of a part of it. Hosts that were rendered with that at once
+    /// never had this one, and do not count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overwritten_at: Option<u64>,
     /// How far it is, on those hosts.
     pub status: StatusView,
 }

@@ -113,6 +113,9 @@ pub struct ApplyResponse {
     pub rollout: Option<String>,
     /// Whether everything was as asked for already.
     pub unchanged: bool,
+    /// Whether this is what was done before under the name of the request (`Idempotency-Key`); nothing was done now.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub replayed: bool,
     /// Every object that was named or pruned.
     pub objects: Vec<ObjectChange>,
     /// What is odd about the documents though they are in force, such as a policy that governs no host.

@@ -101,6 +101,11 @@ pub(super) async fn finish(
         Some(operation) => word(&format!("revision {}, operation {operation}", response.revision)),
         None => word(&format!("nothing to change: revision {} has it", response.revision)),
     }
+    if response.replayed {
+        word(
+            "it was done before under this --idempotency-key, and nothing was done now: what came later may have changed it again",
+        );
+    }
     if let Some(rollout) = &response.rollout {
         word(&format!("it goes through the fleet in stages: holdfast rollout watch {rollout}"));
     }

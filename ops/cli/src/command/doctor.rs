@@ -9,6 +9,7 @@ use std::path::Path;
 use holdfast_api::object::Page;
 use holdfast_api::plane::{CheckState, PlaneView};
 use holdfast_api::problem::ProblemType;
+use holdfast_api::rollout::HeldView;
 use holdfast_api::status::{HostView, RevisionState, StatusView};
 use holdfast_identity::https::{self, Client, Response};
 use holdfast_identity::{ShownCertificate, TrustRoots, tls};
@@ -334,33 +335,50 @@ async fn fleet(api: &Api, checks: &mut Checks) {
         Ok(status) => {
             let open = not_enforced(&status).map(|open| format!("; {open}")).unwrap_or_default();
             let detail = summary(&status) + &open;
-            match status.state {
-                RevisionState::Converged => checks.well("fleet", detail),
-                RevisionState::Published | RevisionState::Progressing => checks.watch(
+            let is_all_else_well = checks.named(CheckState::Trouble).is_empty();
+            // What a rollout holds back may stay so for days: it hides nobody who is in trouble.
+            let is_in_trouble = status.hosts.failed > 0 || (status.hosts.unknown > 0 && is_all_else_well);
+            match (status.state, &status.held) {
+                (RevisionState::Converged, _) => checks.well("fleet", detail),
+                (RevisionState::Published | RevisionState::Progressing, Some(held)) => {
+                    if is_in_trouble {
+                        in_trouble(api, detail, Some(held), checks).await;
+                    } else {
+                        let remedy = format!("holdfast rollout get {} says what it waits for", held.rollout);
+                        checks.watch("fleet", format!("{detail}; {}", held.text()), remedy);
+                    }
+                }
+                (RevisionState::Published | RevisionState::Progressing, None) => checks.watch(
                     "fleet",
                     detail,
                     "a change is under way: holdfast wait --for converged, or holdfast get hosts",
                 ),
-                RevisionState::Unknown if status.hosts.total == 0 => {
+                (RevisionState::Unknown, _) if status.hosts.total == 0 => {
                     let remedy = "enrol one: holdfast enrol-token create --help";
                     checks.unwell("fleet", "no host is enrolled that this token may see", remedy);
                 }
                 // Hosts are heard through what is in trouble: that is told once, where it is.
-                RevisionState::Unknown if !checks.named(CheckState::Trouble).is_empty() => {
+                (RevisionState::Unknown, _) if !is_all_else_well => {
                     checks.watch("fleet", detail, "it is not known while what is told above is in trouble");
                 }
-                RevisionState::Degraded | RevisionState::Failed | RevisionState::Unknown => {
-                    let worst = worst(api).await;
-                    let named = worst.as_ref().map_or(String::new(), |(named, _)| format!("; {named}"));
-                    let name = worst.map_or("NAMESPACE/NAME".to_owned(), |(_, first)| first);
-                    let remedy =
-                        format!("holdfast explain host {name} says what is missing; holdfast get hosts has the others");
-                    checks.unwell("fleet", format!("{detail}{named}"), remedy);
+                (RevisionState::Degraded | RevisionState::Failed | RevisionState::Unknown, _) => {
+                    in_trouble(api, detail, status.held.as_ref(), checks).await;
                 }
             }
         }
         Err(error) => checks.error("fleet", &error, "look at the gateway's log"),
     }
+}
+
+/// Tells that hosts are in trouble, and which first; a rollout that is open beside that is named.
+async fn in_trouble(api: &Api, detail: String, held: Option<&HeldView>, checks: &mut Checks) {
+    let worst = worst(api).await;
+    let named = worst.as_ref().map_or(String::new(), |(named, _)| format!("; {named}"));
+    let name = worst.map_or("NAMESPACE/NAME".to_owned(), |(_, first)| first);
+    let held =
+        held.map_or(String::new(), |held| format!("; holdfast rollout get {} has what is held back", held.rollout));
+    let remedy = format!("holdfast explain host {name} says what is missing; holdfast get hosts has the others{held}");
+    checks.unwell("fleet", format!("{detail}{named}"), remedy);
 }
 
 /// The first hosts in trouble, as words, and the name of the very first. Without an answer there are none: the fleet is told by its counts.

@@ -163,10 +163,21 @@ fn revision_text(view: &RevisionView) -> String {
     ];
     lines.extend(made.operation.as_ref().map(|operation| format!("  operation  {operation}")));
     lines.push(format!("  state      {}", status::summary(&view.status)));
-    lines.push(match view.has_hosts {
-        true => "  of         the hosts whose desired state it changed".to_owned(),
-        false => "  of         the whole fleet: it changed the desired state of no host that is there".to_owned(),
+    let is_rendered = view.status.rendered_revision >= made.revision;
+    lines.push(match (view.has_hosts, is_rendered) {
+        (true, _) => "  of         the hosts whose desired state it changed".to_owned(),
+        (false, true) => {
+            "  of         the whole fleet: it changed the desired state of no host that is there".to_owned()
+        }
+        (false, false) => "  of         the whole fleet: which hosts it is for is known once it is rendered".to_owned(),
     });
+    lines.extend(view.status.held.as_ref().map(|held| format!("  held       {}", held.text())));
+    let overwritten = |at| {
+        format!(
+            "  overwritten  by revision {at}, at least in part: hosts that were rendered with both at once never had it"
+        )
+    };
+    lines.extend(view.overwritten_at.map(overwritten));
     lines.push(String::new());
     lines.extend(view.objects.iter().map(|one| format!("{} {}", one.object, one.change.word())));
     let host = |one: &holdfast_api::history::HostChangeView| format!("host {} {}", one.name, one.change.word());

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use holdfast_api::object::Page;
-use holdfast_api::status::{HostView, RevisionState, StatusView, WaitEnd, WaitFor};
+use holdfast_api::status::{ComponentView, HostView, RevisionState, StatusView, WaitEnd, WaitFor};
 use time::OffsetDateTime;
 
 use super::wait::{Awaited, Next};
@@ -184,6 +184,10 @@ pub(super) fn end(status: &StatusView) -> End {
 
 /// Says which hosts keep a wait from its goal, and how to ask further. That nothing can be said of them is no failure of the wait.
 pub(super) async fn tell_missing(api: &Api, status: &StatusView) {
+    if let Some(held) = status.held.as_ref().filter(|_| status.rendered_revision < status.revision) {
+        word(&format!("{}; it waits for them: holdfast rollout watch {}", held.text(), held.rollout));
+        return;
+    }
     if status.rendered_revision < status.revision {
         word("nothing of it has come to the hosts yet: is the renderer up? ask: holdfast doctor");
         return;
@@ -191,7 +195,14 @@ pub(super) async fn tell_missing(api: &Api, status: &StatusView) {
     let path = format!("/v1/hosts?limit={TROUBLED_READ}");
     let Ok(page) = api.get::<Page<HostView>>(&path).await else { return };
     let now = OffsetDateTime::now_utc();
-    let is_missing = |host: &&HostView| host.state != holdfast_model::status::State::Converged;
+    // Who is held at the revision or a later one, and lacks nothing else, has it.
+    let has_it = |host: &HostView| {
+        let is_held_later = host.held.as_ref().is_some_and(|held| held.revision >= status.revision);
+        let lacks =
+            |component: &ComponentView| component.missing.as_ref().is_some_and(|missing| missing.fact != "held");
+        is_held_later && !host.components.iter().any(lacks)
+    };
+    let is_missing = |host: &&HostView| host.state != holdfast_model::status::State::Converged && !has_it(host);
     let one = |host: &HostView| {
         let seen = words::last_seen(host, now);
         format!("{}/{} ({}, last seen {seen})", host.namespace, host.name, host.sync.word())

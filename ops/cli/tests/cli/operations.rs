@@ -67,6 +67,7 @@ async fn c39_c40_a_change_that_is_asked_for_again_under_its_name_is_answered_and
     // How it is waited for does not matter, nor what is in force meanwhile.
     let again = plane.run(&named("policies.yaml", &["--wait=200ms"])).await;
     assert_eq!(again.code, 6, "{again:?}");
+    assert!(again.stderr.contains("it was done before under this --idempotency-key"), "{again:?}");
     let again: Value = serde_json::from_str(&again.stdout).expect("JSON");
     for field in ["revision", "operation", "unchanged", "objects"] {
         assert_eq!(again[field], first[field], "{field}: {again}");
@@ -313,6 +314,38 @@ async fn c39_a_host_that_is_taken_out_twice_at_once_under_one_name_is_taken_out_
         (one, other)
     });
     assert_eq!((one.0, &one), (200, &other));
+}
+
+#[tokio::test]
+async fn c38_changes_that_are_rendered_together_with_what_overwrote_them_are_superseded_and_no_host_had_them() {
+    let mut plane = mk_plane().await;
+    plane.render().await;
+    plane.all_say(OutcomeKind::Applied).await;
+    let policies = |port: &str| crate::intent::POLICIES.replace("5432", port);
+    plane.file("one.yaml", &policies("7001"));
+    plane.file("two.yaml", &policies("7002"));
+    plane.file("three.yaml", &policies("7003"));
+    let mut operations = Vec::new();
+    for file in ["one.yaml", "two.yaml", "three.yaml"] {
+        operations.push(apply(&plane, file).await);
+    }
+    // Nobody rendered in between: one version has all of them.
+    plane.render().await;
+    plane.all_say(OutcomeKind::Applied).await;
+    for (operation, code, state) in
+        [(&operations[0], 4, "superseded"), (&operations[1], 4, "superseded"), (&operations[2], 0, "applied")]
+    {
+        let waited = plane.run(&["wait", "operation", operation, "--timeout", "20s", "-o", "json"]).await;
+        let shown: Value = serde_json::from_str(&waited.stdout).expect("JSON");
+        assert_eq!((waited.code, shown["state"].as_str()), (code, Some(state)), "{shown}");
+    }
+    let first = get(&plane, &operations[0]).await["revision"].clone();
+    let shown = plane.run(&["get", "revision", &first.to_string(), "-o", "json"]).await.json();
+    let told = (&shown["overwritten_at"], &shown["status"]["hosts"]["converged"], &shown["status"]["state"]);
+    let next = Value::from(first.as_u64().expect("a number") + 1);
+    assert_eq!(told, (&next, &0.into(), &"unknown".into()), "{shown}");
+    let words = plane.run(&["describe", "revision", &first.to_string()]).await.ended(0);
+    assert!(words.contains(&format!("overwritten  by revision {next}")), "{words}");
 }
 
 #[tokio::test]

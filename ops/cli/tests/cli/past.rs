@@ -329,6 +329,11 @@ async fn a_name_of_several_endpoints_is_asked_back_and_a_revision_that_no_column
         let nobody = plane.run(&["describe", "revision", number]).await;
         assert!(nobody.code == 3, "{nobody:?}");
     }
+    let none = plane.run(&["status", "--revision", "0"]).await;
+    assert!(none.code == 3 && none.stderr.contains("the last is"), "{none:?}");
+    plane.file("typo.yaml", "apiVersion: holdfast.dev/v1\nkind: Host\nmetadata: {name: db1}\nspec: {mode: enforced}\n");
+    let typo = plane.run(&["apply", "-f", "typo.yaml"]).await;
+    assert!(typo.code == 0 && typo.stderr.contains("warning: Host/default/db1 is for no host"), "{typo:?}");
 }
 
 #[tokio::test]

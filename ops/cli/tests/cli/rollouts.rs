@@ -105,6 +105,46 @@ async fn stages_open_in_order_by_evidence_and_the_last_finishes_it() {
 }
 
 #[tokio::test]
+async fn a_rollout_that_is_open_hides_nobody_who_is_in_trouble_and_waits_say_what_they_wait_for() {
+    let mut plane = mk_plane().await;
+    let id = begin(&plane).await;
+    let renewed = || plane.postgres.sql("UPDATE leases SET expires_at = now() + interval '1 hour'");
+    renewed();
+    plane.number_events().await;
+    let fleet = async |plane: &Plane| {
+        let checks = plane.run(&["doctor", "-o", "json"]).await;
+        let checks: Value = serde_json::from_str(&checks.stdout).expect("JSON");
+        checks["checks"]
+            .as_array()
+            .expect("a list")
+            .iter()
+            .find(|one| one["name"] == "fleet")
+            .expect("it is looked at")
+            .clone()
+    };
+    let seen = fleet(&plane).await;
+    let remedy = seen["remedy"].as_str().expect("what to do");
+    assert!(seen["state"] == "watch" && remedy.contains(&format!("holdfast rollout get {id}")), "{seen}");
+    // The whole fleet waits for the rollout, and that is said; who is held has what it had.
+    plane.says("db-2", OutcomeKind::Applied).await;
+    let waited = plane.run(&["wait", "--timeout", "1s"]).await;
+    assert!(waited.code == 6 && waited.stderr.contains(&format!("holdfast rollout watch {id}")), "{waited:?}");
+    assert!(!waited.stderr.contains("is the renderer up"), "{waited:?}");
+
+    plane.says("db-1", OutcomeKind::Failed).await;
+    until(&plane, &id, |seen| seen["state"] == "halted").await;
+    let seen = fleet(&plane).await;
+    let told = [seen["detail"].as_str().expect("what"), seen["remedy"].as_str().expect("what to do")].concat();
+    assert!(seen["state"] == "trouble" && told.contains("default/db-1 is failed") && told.contains(&id), "{seen}");
+    let waited = plane.run(&["wait", "--timeout", "25s"]).await;
+    assert!(waited.code == 1, "a host that has it did not take it: {waited:?}");
+    let revision = get(&plane, &id).await["revision"].clone();
+    let shown = plane.run(&["get", "revision", &revision.to_string(), "-o", "json"]).await.json();
+    let told = (&shown["status"]["hosts"]["total"], &shown["status"]["held"]["rollout"]);
+    assert_eq!(told, (&4.into(), &id.clone().into()), "{shown}");
+}
+
+#[tokio::test]
 async fn a_bad_canary_halts_it_and_no_other_host_has_a_new_version_and_an_abort_brings_the_canary_back() {
     let mut plane = mk_plane().await;
     let before = versions(&plane).await;

@@ -167,6 +167,8 @@ pub(crate) fn wait_end(status: &StatusView, wanted: WaitFor) -> Option<WaitEnd> 
     match (status.state, wanted) {
         (RevisionState::Converged, _) | (RevisionState::Degraded, WaitFor::Applied) => Some(WaitEnd::Reached),
         (RevisionState::Failed, _) => Some(WaitEnd::Failed),
+        // A rollout keeps it from being rendered for every host, and a host that has it already failed.
+        (RevisionState::Published, _) if status.held.is_some() && status.hosts.failed > 0 => Some(WaitEnd::Failed),
         (
             RevisionState::Degraded | RevisionState::Published | RevisionState::Progressing | RevisionState::Unknown,
             _,

@@ -116,7 +116,7 @@ impl Snapshot {
         let mut said = Vec::new();
         for key in keys {
             let odd = self.governs_nobody(key).into_iter().chain(self.absent_groups(key));
-            for odd in odd.chain(self.denies_failsafe(key)) {
+            for odd in odd.chain(self.denies_failsafe(key)).chain(self.is_for_nobody(key)) {
                 // A policy and the group that it names may both be among them.
                 if !said.contains(&odd) {
                     said.push(odd);
@@ -138,6 +138,15 @@ impl Snapshot {
             n => format!("none of the {n} hosts of the namespace {} has the labels that it selects", key.namespace),
         };
         Some(format!("{key} governs no host: {why}"))
+    }
+
+    /// A Host document whose host is not enrolled: it may be yet, or the name is another's.
+    fn is_for_nobody(&self, key: &ObjectKey) -> Option<String> {
+        self.host_spec(&key.namespace, &key.name).filter(|_| key.kind == Kind::Host)?;
+        let is_there = |host: &EnrolledHost| host.namespace == key.namespace && host.name == key.name;
+        let nobody =
+            || format!("{key} is for no host: none of that name is enrolled in the namespace {}", key.namespace);
+        (!self.intent.hosts.values().any(is_there)).then(nobody)
     }
 
     /// The groups that this policy names and that are not there; of a group that is not there, the policies that name it.

@@ -143,7 +143,8 @@ pub(crate) async fn answer(
     let (operation, unchanged) = (by.map(|operation| operation.to_string()), by.is_none());
     let rollout = rollout.map(|rollout| rollout.to_string());
     let (revision, objects) = (revision.raw(), views(changes));
-    let response = ApplyResponse { revision, operation, rollout, unchanged, objects, warnings };
+    let is_replayed = replayed.is_some();
+    let response = ApplyResponse { revision, operation, rollout, unchanged, replayed: is_replayed, objects, warnings };
     Ok((AppendHeaders(replayed), Json(response)))
 }
 

@@ -81,17 +81,28 @@ pub(crate) async fn one(
         .collect();
     // Read before the fleet: a host that is rendered meanwhile is judged by what came, not left out.
     let mut relevant: BTreeMap<HostId, Vec<(Component, Version)>> = BTreeMap::new();
-    for (host, component, version) in door.store.versions_of_revision(number).await? {
-        relevant.entry(host).or_default().push((component, version));
+    let versions = door.store.versions_of_revision(number).await?;
+    let overwritten_at = door.store.overwritten_at(vec![number]).await?.get(&number).copied();
+    for (host, component, version, rendered_from) in versions {
+        let of = relevant.entry(host).or_default();
+        // What was rendered together with what overwrote it never had it.
+        if overwritten_at.is_none_or(|at| rendered_from < at) {
+            of.push((component, version));
+        }
     }
     let fleet = door.fleet.read(None).await?;
     let sees = |host: &JudgedHost| caller.sees(&host.status.namespace);
-    let is_there = fleet.hosts.iter().any(|host| sees(host) && relevant.contains_key(&host.status.host));
-    let is_of_it = |host: &JudgedHost| sees(host) && (!is_there || relevant.contains_key(&host.status.host));
-    let status = fleet.status_by(number, is_of_it, |host| match relevant.get(&host.status.host) {
+    let is_held = |host: &JudgedHost| host.status.held.is_some_and(|held| held.revision < number);
+    let versions_of = |host: &JudgedHost| relevant.get(&host.status.host);
+    let is_there = fleet.hosts.iter().any(|host| sees(host) && versions_of(host).is_some());
+    // Whom a rollout holds before it may be among its hosts: that is known once their stage is rendered.
+    let had_it = |host: &JudgedHost| is_held(host) || versions_of(host).is_some_and(|versions| !versions.is_empty());
+    let is_of_it = |host: &JudgedHost| sees(host) && (!is_there || had_it(host));
+    let status = fleet.status_by(number, is_of_it, |host| match versions_of(host) {
         Some(versions) if host.status.held.is_none() => state_since(host, versions),
         Some(_) | None => host.state_with(number),
     });
     let hidden = (total - objects.len() - hosts_changed.len()) as u64;
-    Ok(Json(RevisionView { made: made(&row), objects, hosts_changed, hidden, has_hosts: is_there, status }))
+    let (made, overwritten_at) = (made(&row), overwritten_at.map(Revision::raw));
+    Ok(Json(RevisionView { made, objects, hosts_changed, hidden, has_hosts: is_there, overwritten_at, status }))
 }

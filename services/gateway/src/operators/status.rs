@@ -138,7 +138,7 @@ impl Looks {
 fn known(asked: Option<u64>, latest: Revision) -> Result<Revision, Refusal> {
     match asked.map(Revision::from_raw) {
         None => Ok(latest),
-        Some(revision) if revision <= latest => Ok(revision),
+        Some(revision) if revision <= latest && revision > Revision::ZERO => Ok(revision),
         Some(revision) => Err(Refusal::not_found(format!("revision {revision}: the last is {latest}"))),
     }
 }

@@ -295,25 +295,29 @@ impl Store {
         .await
     }
 
-    /// The first versions that hosts got with a revision: those of which it changed what is desired, or was rendered together with what did.
+    /// The first versions that hosts got with a revision, and the revision that each was rendered from: a later one where several were rendered together.
     ///
     /// # Errors
     /// [`Error::Value`] if a stored version cannot be read.
-    pub async fn versions_of_revision(&self, revision: Revision) -> Result<Vec<(HostId, Component, Version)>, Error> {
+    pub async fn versions_of_revision(
+        &self,
+        revision: Revision,
+    ) -> Result<Vec<(HostId, Component, Version, Revision)>, Error> {
         self.transact("find the versions of a revision", Mode::Statement, move |tx| {
             Box::pin(async move {
-                let rows: Vec<(Uuid, i16, i64)> = sqlx::query_as(
-                    "SELECT host_id, component, min(version) FROM ( \
-                     SELECT host_id, component, version FROM desired_states WHERE revision = $1 \
-                     UNION SELECT t.host_id, t.component, t.version FROM operations o JOIN desired_states t \
+                let rows: Vec<(Uuid, i16, i64, i64)> = sqlx::query_as(
+                    "SELECT DISTINCT ON (host_id, component) host_id, component, version, revision FROM ( \
+                     SELECT host_id, component, version, revision FROM desired_states WHERE revision = $1 \
+                     UNION SELECT t.host_id, t.component, t.version, t.revision FROM operations o JOIN desired_states t \
                          ON t.revision BETWEEN o.revision AND o.rendered_revision AND t.rendered_at <= o.rendered_at \
-                     WHERE o.revision = $1) AS t GROUP BY host_id, component",
+                     WHERE o.revision = $1) AS t ORDER BY host_id, component, version",
                 )
                 .bind(big(revision.raw())?)
                 .fetch_all(tx)
                 .await?;
-                let one = |(host, part, raw)| {
-                    Ok((HostId::new(host), component(part)?, version("desired_states.version", raw)?))
+                let one = |(host, part, raw, of)| {
+                    let of = Revision::from_raw(number("desired_states.revision", of)?);
+                    Ok((HostId::new(host), component(part)?, version("desired_states.version", raw)?, of))
                 };
                 rows.into_iter().map(one).collect()
             })
