@@ -105,6 +105,22 @@ async fn stages_open_in_order_by_evidence_and_the_last_finishes_it() {
 }
 
 #[tokio::test]
+async fn a_stage_that_is_not_rendered_has_proven_nothing_and_names_the_renderer_as_what_is_in_the_way() {
+    let mut plane = mk_plane().await;
+    let begun = plane.run(&["apply", "-f", "change.yaml", "--rollout", "--stage", "app=db", "-o", "json"]).await;
+    let id = begun.json()["rollout"].as_str().expect("it began").to_owned();
+    let stage = async |plane: &Plane| get(plane, &id).await["stages"][0].clone();
+    let seen = stage(&plane).await;
+    assert_eq!((&seen["now"]["converged"], &seen["now"]["progressing"]), (&0.into(), &2.into()), "{seen}");
+    assert!(seen["in_the_way"][0].as_str().is_some_and(|said| said.starts_with("the renderer")), "{seen}");
+    plane.render().await;
+    plane.says("db-1", OutcomeKind::Applied).await;
+    let seen = stage(&plane).await;
+    assert_eq!((&seen["now"]["converged"], &seen["now"]["progressing"]), (&1.into(), &1.into()), "{seen}");
+    assert!(seen["in_the_way"][0].as_str().is_some_and(|said| said.starts_with("default/db-2")), "{seen}");
+}
+
+#[tokio::test]
 async fn a_rollout_that_is_open_hides_nobody_who_is_in_trouble_and_waits_say_what_they_wait_for() {
     let mut plane = mk_plane().await;
     let id = begin(&plane).await;

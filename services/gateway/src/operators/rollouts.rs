@@ -43,6 +43,8 @@ use super::status::Looks;
 
 /// How many hosts of a stage that are in the way of the next one are named.
 const IN_THE_WAY_MAX: usize = 5;
+/// What keeps a stage from opening the next one before any host can.
+const NOT_RENDERED: &str = "the renderer (it has not rendered the change for every host of this stage)";
 /// What a renderer of an older build makes of a rollout.
 const RENDERER_HOLDS_NOBODY: &str =
     "the renderer that leads is of a build that knows no rollouts, and holds nobody back: update it";
@@ -130,10 +132,16 @@ async fn looked_at(door: &Shared, caller: &Caller, rollout: &Rollout) -> Result<
     }
     for (stage, number) in view.stages.iter_mut().zip(1_u32..) {
         let hosts = hosts.remove(&number).unwrap_or_default();
-        stage.now = Some(HostCounts::from(hosts.iter().map(|host| host.state).collect::<Counts>()));
-        if stage.opened && rollout.state.is_open() {
-            let in_the_way = hosts.iter().filter(|host| !is_proven(host));
-            stage.in_the_way = in_the_way.take(IN_THE_WAY_MAX).map(|host| why(host)).collect();
+        let is_open = stage.opened && rollout.state.is_open();
+        // What its hosts are proven to have is what was before the change.
+        let is_unrendered = is_open && number == rollout.stage && !rollout.is_rendered();
+        let state =
+            |host: &&JudgedHost| if is_unrendered && is_proven(host) { HostState::Progressing } else { host.state };
+        stage.now = Some(HostCounts::from(hosts.iter().map(state).collect::<Counts>()));
+        if is_open {
+            let in_the_way = hosts.iter().filter(|host| !is_proven(host)).map(|host| why(host));
+            let first = is_unrendered.then(|| NOT_RENDERED.to_owned());
+            stage.in_the_way = first.into_iter().chain(in_the_way).take(IN_THE_WAY_MAX).collect();
         }
     }
     Ok(view)
