@@ -24,7 +24,7 @@ pub enum IdError {
         text: String,
     },
     /// What follows the prefix is not a canonical 36-character UUID.
-    #[error("`{text}` is no id of a {kind}: a lower-case 36-character UUID follows the prefix")]
+    #[error("`{text}` is not the id of one {kind}: a lower-case 36-character UUID follows the prefix")]
     Uuid {
         /// The kind that was wanted, in words.
         kind: &'static str,

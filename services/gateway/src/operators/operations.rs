@@ -134,14 +134,17 @@ pub(crate) async fn one(
     let mut since = looks.next().await;
     loop {
         let operation = found(&door, id).await?;
-        if operation.state.is_terminal() || looks.is_over() {
+        if operation.state.is_terminal() || query.wait.is_none() {
             return Ok(Json(counted(&door, &caller, &operation).await?));
         }
-        // Whoever waits looks for itself: hints, by which the others look, may be away.
+        // Whoever waits looks for itself, at the deadline too: hints, by which the others look, may be away.
         let (fleet, by) = evidence(&door, &operation, since).await?;
         if look_at(&door, &operation, by, &fleet).await? == Looked::Ended {
             door.ring([Hint::Event]);
             continue;
+        }
+        if looks.is_over() {
+            return Ok(Json(counted(&door, &caller, &operation).await?));
         }
         since = looks.next().await;
     }

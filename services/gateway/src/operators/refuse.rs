@@ -56,7 +56,13 @@ impl Refusal {
 
     /// Several parts of the request are wrong.
     pub(crate) fn invalid_all(findings: Vec<Finding>) -> Self {
-        let mut refusal = Self::new(ProblemType::InvalidRequest, format!("{} faults were found", findings.len()));
+        let mut refusal = Self::new(
+            ProblemType::InvalidRequest,
+            match findings.len() {
+                1 => "1 fault was found".to_owned(),
+                several => format!("{several} faults were found"),
+            },
+        );
         refusal.0.findings = findings;
         refusal
     }

@@ -61,7 +61,10 @@ pub(crate) async fn one(
     let number = revision.parse().map(Revision::from_raw);
     let number = number.map_err(|_| Refusal::invalid("revision", "id", "a revision is a number"))?;
     let row = door.store.load_revision(number).await?;
-    let row = row.ok_or_else(|| Refusal::not_found(format!("revision {number}")))?;
+    let Some(row) = row else {
+        let latest = door.store.latest_revision().await?;
+        return Err(Refusal::not_found(format!("revision {number}: the last is {latest}")));
+    };
     let objects = door.store.changes_of(number).await?;
     let hosts = door.store.hosts_changed_by(number).await?;
     let total = objects.len() + hosts.len();
