@@ -186,6 +186,8 @@ impl Shell {
             Component::Settings | Component::Credentials | Component::Workloads => self.components.report(component),
         };
         let report = HostReport { answered: UpdateSeq::ZERO, components: Component::ALL.map(one).into() };
+        #[cfg(feature = "test-hooks")]
+        let report = wordy(report);
         session.handle_status(report, settling, now);
     }
 
@@ -403,4 +405,15 @@ pub(crate) fn random() -> u64 {
         Ok(()) => u64::from_ne_bytes(bytes),
         Err(_) => u64::try_from(time::OffsetDateTime::now_utc().unix_timestamp_nanos() & 0xffff_ffff).unwrap_or(0),
     }
+}
+
+/// For tests only: every condition says more than may be said, if `HOLDFAST_AGENT_TEST_WORDY` is there.
+#[cfg(feature = "test-hooks")]
+fn wordy(mut report: HostReport) -> HostReport {
+    if std::env::var_os("HOLDFAST_AGENT_TEST_WORDY").is_some() {
+        for stated in report.components.iter_mut().flat_map(|of| &mut of.conditions) {
+            stated.condition.message = "ö".repeat(holdfast_model::report::REPORT_TEXT_BYTES_MAX);
+        }
+    }
+    report
 }

@@ -3,6 +3,7 @@
 mod deaf;
 mod silent;
 mod slow;
+mod wordy;
 
 use std::fs;
 use std::path::Path;
