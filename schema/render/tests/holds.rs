@@ -69,6 +69,8 @@ proptest! {
 struct Plane {
     /// Intent at each revision, from zero.
     intents: Vec<Intent>,
+    /// Hosts that are no more.
+    gone: BTreeSet<HostId>,
     holds: Option<Holds>,
     rollouts: u128,
     stored: BTreeMap<(HostId, Component), Stamp>,
@@ -85,6 +87,7 @@ impl Plane {
         let fleet = Fleet::new(&intent, Revision::ZERO, Revision::ZERO, [], 0);
         let mut plane = Self {
             intents: vec![intent],
+            gone: BTreeSet::new(),
             holds: None,
             rollouts: 0,
             stored: BTreeMap::new(),
@@ -107,7 +110,11 @@ impl Plane {
         &self.intents[at]
     }
 
-    fn change(&mut self, edits: Vec<Edit>) {
+    fn change(&mut self, mut edits: Vec<Edit>) {
+        // An id is given once: a host that is gone does not come back under it.
+        edits.retain(|edit| !matches!(edit, Edit::PutHost(host) if self.gone.contains(&host.id)));
+        self.gone
+            .extend(edits.iter().filter_map(|edit| if let Edit::RemoveHost(host) = edit { Some(*host) } else { None }));
         let mut intent = self.at(self.head()).clone();
         edits.iter().for_each(|edit| apply_to_intent(&mut intent, edit));
         self.intents.push(intent);

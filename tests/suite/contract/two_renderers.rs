@@ -19,6 +19,16 @@ fn until_said(service: &crate::control_plane::Service, what: &str) {
     }
 }
 
+/// Waits until the renderer has renewed its lease once more.
+fn until_renewed(plane: &ControlPlane) {
+    let expires = || plane.postgres.sql("SELECT expires_at FROM leases WHERE name = 'renderer'");
+    let (before, deadline) = (expires(), Instant::now() + DEADLINE);
+    while expires() == before {
+        assert!(Instant::now() < deadline, "it does not renew its lease: {}", plane.renderer.log());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_renderer_that_was_held_still_past_its_lease_is_refused_its_write_and_stands_by_for_its_successor() {
     install_crypto_provider();
@@ -32,7 +42,8 @@ async fn a_renderer_that_was_held_still_past_its_lease_is_refused_its_write_and_
     until_synced(&plane, "web", 1);
     let mut successor = plane.another_renderer();
 
-    // By its own clock the lease still holds when it goes on: what stops it is the database alone.
+    // It has just renewed its lease, so that by its own clock that holds when it goes on, and no renewal is due: what stops it is the database alone.
+    until_renewed(&plane);
     plane.renderer.signal("-STOP");
     plane.postgres.sql("UPDATE leases SET expires_at = 'epoch' WHERE name = 'renderer'");
     until_said(&successor, "leading");

@@ -43,7 +43,6 @@ fn ended_over(host: &Host, gateway: &mut Gateway, bytes: &[u8], code: RefusalCod
     let (version, body, rules) = held;
     {
         let (mut session, _) = gateway.open();
-        session.leave_after(LEAVE_AFTER_MS);
         session.write_bytes(bytes);
         let said = session.read();
         assert!(

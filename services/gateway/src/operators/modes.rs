@@ -11,8 +11,9 @@ use holdfast_api::object::ApplyResponse;
 use holdfast_api::problem::Problem;
 use holdfast_events::OperationVerb;
 use holdfast_model::intent::{EnrolledHost, Object, Spec};
-use holdfast_model::label::{Requirement, Selector, check_key, check_value};
+use holdfast_model::label::{Selector, SelectorError};
 use holdfast_model::name::Name;
+use holdfast_runtime::Chain;
 
 use super::auth::{Act, Caller};
 use super::brake::{self, Asked};
@@ -112,37 +113,15 @@ impl Choice {
 }
 
 /// Reads `all`, or conditions with commas.
+/// `all`, or conditions on labels as everywhere.
 fn selector(text: &str) -> Result<Selector, Refusal> {
-    let wrong = |what: String| {
-        let forms = "labels are named as app=web, app!=web, app or !app, several with commas; all hosts as `all`";
-        Refusal::invalid("selector", "selector", format!("{what}: {forms}"))
-    };
     if text.trim() == "all" {
         return Ok(Selector::everything());
     }
-    let one = |part: &str| {
-        let part = part.trim();
-        let owned = |key: &str, value: &str| (key.trim().to_owned(), vec![value.trim().to_owned()]);
-        let requirement = if let Some((key, value)) = part.split_once("!=") {
-            let (key, values) = owned(key, value);
-            Requirement::NotIn { key, values }
-        } else if let Some((key, value)) = part.split_once('=') {
-            let (key, values) = owned(key, value.strip_prefix('=').unwrap_or(value));
-            Requirement::In { key, values }
-        } else if let Some(key) = part.strip_prefix('!') {
-            Requirement::DoesNotExist { key: key.trim().to_owned() }
-        } else {
-            Requirement::Exists { key: part.to_owned() }
-        };
-        check_key(requirement.key()).map_err(|error| wrong(error.to_string()))?;
-        let values = match &requirement {
-            Requirement::In { values, .. } | Requirement::NotIn { values, .. } => values.as_slice(),
-            Requirement::Exists { .. } | Requirement::DoesNotExist { .. } => &[],
-        };
-        values.iter().try_for_each(|value| check_value(value)).map_err(|error| wrong(error.to_string()))?;
-        Ok::<_, Refusal>(requirement)
-    };
-    Ok(Selector::new(text.split(',').map(one).collect::<Result<_, _>>()?))
+    text.parse().map_err(|error: SelectorError| {
+        let forms = "labels are named as app=web, app!=web, app in (web, db), app or !app, several with commas; all hosts as `all`";
+        Refusal::invalid("selector", "selector", format!("{}: {forms}", Chain(&error)))
+    })
 }
 
 impl Refusal {
@@ -177,7 +156,8 @@ mod tests {
         assert!(!matches("app=web,env=prod", &[("app", "web")]));
         assert!(matches("app != web, !old", &[("app", "db")]) && !matches("!old", &[("old", "")]));
         assert!(matches("app", &[("app", "")]) && !matches("app", &[]));
-        for wrong in ["", ",", "app=web,", "=web", "app=we b", "a b", "!", "app in (web)"] {
+        assert!(matches("app in (web, db)", &[("app", "db")]) && !matches("app notin (web, db)", &[("app", "db")]));
+        for wrong in ["", ",", "app=web,", "=web", "app=we b", "a b", "!", "app in ()"] {
             assert!(selector(wrong).is_err(), "{wrong:?}");
         }
     }

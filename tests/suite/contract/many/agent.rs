@@ -217,6 +217,12 @@ impl Line {
                     self.report();
                 }
                 Event::Drain(_) | Event::Fault { .. } | Event::Directive(_) => {}
+                // What it builds on failed a moment before.
+                Event::Refused { component: Component::Policy, reason: Reason::WrongBase, stamp }
+                    if self.has_just_failed() =>
+                {
+                    self.policies.push(Came { form: "delta", stamp, taken: false });
+                }
                 Event::Refused { component, reason, .. } => panic!("an honest update of {component}: {reason:?}"),
             }
         }
@@ -268,28 +274,36 @@ impl Line {
         }
     }
 
+    fn has_just_failed(&self) -> bool {
+        self.policies.last().is_some_and(|came| !came.taken)
+    }
+
     fn apply(&mut self, apply: Apply) {
         let is_policy = apply.component == Component::Policy;
+        let follows_failure = self.has_just_failed();
         let (form, body) = match &apply.content {
             Content::Snapshot(bytes) if is_policy => {
-                ("snapshot", body_of_snapshot(bytes, apply.stamp).expect("a body of its digest"))
+                ("snapshot", Some(body_of_snapshot(bytes, apply.stamp).expect("a body of its digest")))
             }
-            Content::Snapshot(_) => ("snapshot", self.policy.clone()),
-            Content::Delta { base, changes } => {
-                ("delta", body_of_delta(&self.policy, *base, changes, apply.stamp).expect("a delta of its base"))
-            }
-            Content::VersionOnly => ("version", self.policy.clone()),
+            Content::Snapshot(_) => ("snapshot", Some(self.policy.clone())),
+            Content::Delta { base, changes } => match body_of_delta(&self.policy, *base, changes, apply.stamp) {
+                Ok(body) => ("delta", Some(body)),
+                // What it builds on failed a moment before.
+                Err(_) if follows_failure => ("delta", None),
+                Err(error) => panic!("no delta of its base: {error}"),
+            },
+            Content::VersionOnly => ("version", Some(self.policy.clone())),
         };
         let version = apply.stamp.version.raw();
         let once = self.manner.fails_once_at.take_if(|at| is_policy && *at == version).is_some();
-        let fails = once || is_policy && self.manner.fails_above.is_some_and(|last| version > last);
+        let fails = once || body.is_none() || is_policy && self.manner.fails_above.is_some_and(|last| version > last);
         if is_policy {
             self.policies.push(Came { form, stamp: apply.stamp, taken: !fails });
         }
         let result = if fails {
             ApplyResult { kind: OutcomeKind::Failed, in_force: None, conditions: vec![] }
         } else {
-            self.policy = body;
+            self.policy = body.expect("it does not fail");
             self.taken += 1;
             self.in_force.insert(apply.component, apply.stamp);
             ApplyResult {

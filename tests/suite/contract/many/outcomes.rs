@@ -72,6 +72,41 @@ async fn c01_c02_c06_c14_outcomes_that_are_lost_failed_in_flight_or_below_the_ne
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c04_updates_in_flight_behind_one_that_failed_lead_to_one_recovery_and_none_of_them_to_another() {
+    const UPDATES: &str = "holdfast_gateway_updates_total";
+    let mut stage = Stage::start().await;
+    let gateway = stage.gateway("gateway-1", &[("HOLDFAST_AGENTS_COMPARE_INTERVAL", "1h")]);
+    let hosts = stage.enrol("web", 1).await;
+    let (who, names) = (hosts[0].clone(), vec![hosts[0].name.clone()]);
+    let watch = Watch::start(&stage.api);
+    let manner = Manner { fails_once_at: Some(2), ..Manner::default() };
+    let mut line = Line::dial(&who, gateway.address, manner).await.expect("it listens");
+    line.until("has its first states", |line| line.taken == 4).await;
+    watch.until_all(&names, "converged").await;
+    let before = gateway.metric(UPDATES).await;
+    line.hold = true;
+    for (n, members) in (1_u32..=4).zip(600..) {
+        stage.render(&hosts, members).await;
+        stage.hint(&hosts).await;
+        let deadline = tokio::time::Instant::now() + DEADLINE;
+        while gateway.metric(UPDATES).await < before + f64::from(n) {
+            assert!(tokio::time::Instant::now() < deadline, "update {n} is not written");
+        }
+    }
+    // The first of the four fails, and what the others build on is not there.
+    line.release();
+    line.until("has recovered", |line| came(line).last() == Some(&("snapshot", 5, true))).await;
+    watch.until_all(&names, "converged").await;
+    let all = came(&line);
+    let failed: Vec<_> = all.iter().filter(|(_, _, taken)| !taken).map(|(_, version, _)| *version).collect();
+    assert_eq!(failed, [2, 3, 4, 5], "{all:?}");
+    // The first states are one update too; of the four and one recovery nothing was sent twice.
+    assert_eq!((all.len(), gateway.metric(UPDATES).await), (6, before + 5.0), "{all:?}");
+    let failures = "SELECT count(*) FROM events WHERE kind = 'outcome.recorded' AND payload->>'kind' = 'failed'";
+    assert_eq!(stage.postgres.sql(failures).trim(), "4", "each is recorded");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c15_c32_signed_outcomes_of_what_was_never_sent_is_another_version_or_was_answered_are_one_fault_each_by_its_name()
  {
     let mut stage = Stage::start().await;
