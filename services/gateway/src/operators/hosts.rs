@@ -20,7 +20,7 @@ use holdfast_model::ids::HostId;
 use holdfast_model::intent::{DeclaredPort, EnrolledHost};
 use holdfast_model::policy::protocol;
 use holdfast_model::status::State as HostState;
-use holdfast_render::{Index, render_host};
+use holdfast_render::render_host;
 use holdfast_store::status::{ComponentStatus, HeldBack, HostStatus, SessionStatus};
 use holdfast_wire::limits::BODY_BYTES_MAX;
 use serde::Deserialize;
@@ -283,7 +283,7 @@ async fn too_large(door: &Shared, intent: &Effective, hosts: BTreeSet<HostId>) -
         let (held, others): (Vec<HostId>, Vec<HostId>) =
             hosts.into_iter().partition(|host| intent.held_at(*host).is_some());
         let of_one_revision = |hosts: Vec<HostId>| {
-            let index = hosts.first().map(|host| Index::new(&intent.of(*host).intent));
+            let index = hosts.first().map(|host| intent.of(*host).index());
             let bytes =
                 move |host| index.as_ref().and_then(|index| render_host(index, host)).map(|body| encode(&body).len());
             hosts.into_iter().filter(move |host| bytes(*host).is_some_and(|bytes| bytes > BODY_BYTES_MAX))
@@ -348,7 +348,7 @@ pub(crate) async fn policy(
     let base = Arc::clone(snapshot);
     // The renderer's own code, on this intent: what the host is to hold, rendered or not yet.
     let rendered = door.compute(move || {
-        let body = render_host(&Index::new(&base.intent), host.id).unwrap_or_default();
+        let body = render_host(&base.index(), host.id).unwrap_or_default();
         (encode(&body).len(), body)
     });
     let (bytes, body) = rendered.await?;
