@@ -1,24 +1,25 @@
 //! What each host is to have: intent at the last revision, or at the one that a rollout holds it at.
 //!
 //! - One rollout is open at most, so one earlier revision is in force beside the last. Its intent is loaded once, when it is first asked for, and kept
-//!   until nobody asks for it any more.
+//!   until nobody asks for it any more. Who asks meanwhile waits for that load, and has its failure too.
 //! - What is judged of several hosts is judged for each by its own.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use holdfast_api::status::ModeCounts;
 use holdfast_model::ids::{HostId, RolloutId};
 use holdfast_model::name::Name;
 use holdfast_model::numbers::Revision;
+use holdfast_store::Store;
 use holdfast_store::status::HeldAt;
-use holdfast_store::{Error, Store};
-use tokio::sync::Mutex;
+use tokio::time::Instant;
 
 use super::door::Door;
 use super::fleet::JudgedFleet;
 use super::intent::Snapshot;
 use super::refuse::Refusal;
+use super::shared::SharedRead;
 
 /// The hosts that a rollout holds, and at which revision.
 pub(crate) type HeldHosts = Vec<(HostId, HeldAt)>;
@@ -28,35 +29,53 @@ pub(crate) fn held_in(fleet: &JudgedFleet) -> HeldHosts {
     fleet.hosts.iter().filter_map(|host| Some((host.status.host, host.status.held?))).collect()
 }
 
+/// The intent that one rollout holds hosts at. A rollout's revision is of the history that the rollout is of: in another life of the database it is
+/// another rollout.
+type OfRollout = (RolloutId, Arc<Snapshot>);
+
 /// The kept intent of the revision that hosts are held at.
 #[derive(Debug)]
 pub(crate) struct HeldIntent {
     store: Store,
-    kept: Mutex<Option<(RolloutId, Arc<Snapshot>)>>,
+    kept: Mutex<Option<OfRollout>>,
+    loading: SharedRead<OfRollout>,
 }
 
 impl HeldIntent {
     pub(crate) fn new(store: Store) -> Self {
-        Self { store, kept: Mutex::new(None) }
+        Self { store, kept: Mutex::new(None), loading: SharedRead::default() }
     }
 
-    /// Who asks while it is loaded waits for that. A rollout's revision is of the history that the rollout is of: in another life of the database it is
-    /// another rollout.
-    async fn at(&self, rollout: RolloutId, revision: Revision) -> Result<Arc<Snapshot>, Error> {
-        let mut kept = self.kept.lock().await;
-        if let Some((of, snapshot)) = &*kept
-            && (*of, snapshot.revision) == (rollout, revision)
-        {
-            return Ok(Arc::clone(snapshot));
+    fn kept(&self) -> MutexGuard<'_, Option<OfRollout>> {
+        // Nothing that can panic runs under this lock.
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The intent at a rollout's earlier revision: what is kept, or what one load for all who ask brings.
+    async fn at(&self, rollout: RolloutId, revision: Revision) -> Result<Arc<Snapshot>, Refusal> {
+        let is_it = |(of, snapshot): &OfRollout| (*of, snapshot.revision) == (rollout, revision);
+        loop {
+            if let Some((_, snapshot)) = self.kept().as_ref().filter(|kept| is_it(kept)) {
+                return Ok(Arc::clone(snapshot));
+            }
+            let loaded = self.loading.read_since(Instant::now(), || self.load(rollout, revision)).await?;
+            // Who waited for another rollout's asks anew.
+            if is_it(&loaded) {
+                return Ok(loaded.1);
+            }
         }
+    }
+
+    async fn load(&self, rollout: RolloutId, revision: Revision) -> Result<OfRollout, Refusal> {
         let (revision, intent) = self.store.load_intent(Some(revision)).await?;
-        let loaded = Arc::new(Snapshot::new(revision, intent));
-        *kept = Some((rollout, Arc::clone(&loaded)));
+        let loaded = (rollout, Arc::new(Snapshot::new(revision, intent)));
+        *self.kept() = Some(loaded.clone());
         Ok(loaded)
     }
 
-    async fn forget(&self) {
-        *self.kept.lock().await = None;
+    fn forget(&self) {
+        *self.kept() = None;
+        self.loading.forget();
     }
 }
 
@@ -121,7 +140,7 @@ impl Door {
     pub(crate) async fn effective_in(&self, fleet: &JudgedFleet) -> Result<Effective, Refusal> {
         let held = held_in(fleet);
         if held.is_empty() {
-            self.held.forget().await;
+            self.held.forget();
         }
         self.effective(held).await
     }

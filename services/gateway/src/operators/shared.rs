@@ -32,6 +32,13 @@ impl<T: Clone> SharedRead<T> {
         *last = Some((begun, result.clone()));
         result
     }
+
+    /// Keeps what came of the last read no longer, unless one is under way.
+    pub(crate) fn forget(&self) {
+        if let Ok(mut last) = self.0.try_lock() {
+            *last = None;
+        }
+    }
 }
 
 #[cfg(test)]
