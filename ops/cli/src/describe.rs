@@ -97,15 +97,20 @@ fn report_line(report: &ReportView) -> String {
 
 /// What was found in the host's kernel, and by whom it had been put there.
 fn drift_line(drift: &DriftView, now: OffsetDateTime) -> String {
-    let process = match (&drift.process, drift.pid) {
-        (Some(process), Some(pid)) => format!("by {process} (pid {pid})"),
-        (Some(_) | None, _) => "by a process that nobody saw".to_owned(),
-    };
+    let process = by(drift);
     let repaired = if drift.repaired { "repaired" } else { "NOT REPAIRED" };
     let times = if drift.found == 1 { "once".to_owned() } else { format!("{} times", drift.found) };
     let last = since(&drift.last_found_at, now);
     let war = if drift.contended { "; CONTENDED: another tool undoes each repair" } else { "" };
     format!("Drift:        found {times}, last {last} {process}, {repaired}; {}{war}", drift.differed)
+}
+
+/// Whose it was.
+pub(crate) fn by(drift: &DriftView) -> String {
+    match (&drift.process, drift.pid) {
+        (Some(process), Some(pid)) => format!("by {process} (pid {pid})"),
+        (Some(_) | None, _) => "by a process that nobody saw".to_owned(),
+    }
 }
 
 /// When an update last came into force, and when one last failed.

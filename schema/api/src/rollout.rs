@@ -41,6 +41,9 @@ pub struct RolloutView {
     pub state: String,
     /// Whether nothing more will happen to it.
     pub finished: bool,
+    /// Whether the token that asks may pause, resume or abort it, which takes one for all namespaces; never once it ended.
+    #[serde(default)]
+    pub may_move: bool,
     /// Why it is so.
     pub detail: String,
     /// How many of its stages are opened.

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use axum::body::{Body, Bytes};
+use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, Request, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::{self, Next};
@@ -90,6 +91,14 @@ fn problem(status: StatusCode, name: &str, detail: &str) -> Response {
     (status, [(header::CONTENT_TYPE, "application/problem+json")], body.to_string()).into_response()
 }
 
+/// The question has a part that cannot be read, or that there is not.
+fn malformed(error: &QueryRejection) -> Response {
+    const FORMS: &str =
+        "`from` is the number of an entry, `since` a time in RFC 3339 as 2026-01-02T03:04:05Z, `follow` true or false";
+    let cause = std::error::Error::source(error).map_or_else(|| error.body_text(), ToString::to_string);
+    problem(StatusCode::BAD_REQUEST, "invalid", &format!("{cause}: {FORMS}"))
+}
+
 fn unreadable(error: &LogError) -> Response {
     tracing::error!(%error, "the audit log cannot be read");
     problem(StatusCode::INTERNAL_SERVER_ERROR, "log-unreadable", "the audit log cannot be read")
@@ -127,7 +136,11 @@ async fn checkpoints(State(door): State<Door>) -> Response {
     }
 }
 
-async fn entries(State(door): State<Door>, Query(wanted): Query<Wanted>) -> Response {
+async fn entries(State(door): State<Door>, wanted: Result<Query<Wanted>, QueryRejection>) -> Response {
+    let wanted = match wanted {
+        Ok(Query(wanted)) => wanted,
+        Err(error) => return malformed(&error),
+    };
     let folder = door.folder.clone();
     let started = tokio::task::spawn_blocking(move || start(&folder, wanted)).await;
     let reader = match started {

@@ -118,6 +118,12 @@ async fn the_door_reads_only_to_readers_and_what_it_hands_out_proves_itself() {
     assert_eq!(door.get("auditor", "/v1/audit/entries?from=20").await.1.lines().count(), 6);
     let since = "/v1/audit/entries?since=2026-01-01T00:00:11Z";
     assert_eq!(door.get("auditor", since).await.1.lines().count(), 15);
+    for wrong in ["since=yesterday", "from=-1", "until=2026-01-01T00:00:11Z"] {
+        let (status, said) = door.get("auditor", &format!("/v1/audit/entries?{wrong}")).await;
+        let field = wrong.split_once('=').expect("a field").0;
+        assert!(status == 400 && said.contains("problem:invalid") && said.contains(field), "{wrong}: {status} {said}");
+        assert!(said.contains("a time in RFC 3339"), "{said}");
+    }
 
     let checkpoint: Checkpoint =
         serde_json::from_str(&door.get("auditor", "/v1/audit/checkpoint").await.1).expect("a checkpoint");

@@ -224,7 +224,12 @@ fn session(told: &SessionStatus, findings: &mut Findings) {
 fn remedy(word: &str) -> &'static str {
     let code = RefusalCode::KNOWN.iter().find(|code| code.word() == word);
     match code.copied().unwrap_or(RefusalCode::Unknown(0)) {
-        RefusalCode::HostUnknown | RefusalCode::CertificateRevoked | RefusalCode::CertificateExpired => {
+        RefusalCode::HostUnknown => {
+            "the plane does not know this host: it was taken out of the fleet, or the database is of before its enrolment; to come back, stop the agent, \
+             move the state folder's `identity` away and enrol with a new token, under the same name or another: holdfast-agent enrol --help \
+             (what is enforced stays meanwhile)"
+        }
+        RefusalCode::CertificateRevoked | RefusalCode::CertificateExpired => {
             "no gateway lets this identity in: ask an operator why; to come back, stop the agent, move the state folder's `identity` away \
              and enrol under a new name with a new token: holdfast-agent enrol --help (what is enforced stays meanwhile)"
         }

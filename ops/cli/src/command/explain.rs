@@ -2,11 +2,11 @@
 
 use holdfast_api::explain::{DecisionView, EndView, ExplainView, FlowView};
 use holdfast_api::policy::DiffView;
-use holdfast_api::status::{ComponentView, HostView, MissingView, OutcomeView};
+use holdfast_api::status::{ComponentView, DriftView, HostView, MissingView, OutcomeView};
 
 use crate::api::{Api, escape};
 use crate::args::Explain;
-use crate::describe::held_back;
+use crate::describe::{by, held_back};
 use crate::error::{End, Error};
 use crate::output::{Answer, Format, or_dash};
 use crate::text;
@@ -42,6 +42,7 @@ fn host_words(host: &HostView) -> String {
     let mut lines = vec![format!("{name} is {}: {}", host.state, first.text)];
     lines.extend(host.held.as_ref().map(|held| format!("  {}", held.text())));
     lines.extend(uninitialized(host, &first));
+    lines.extend(host.drift.as_ref().filter(|drift| drift.contended).map(|drift| format!("  {}", war(drift))));
     let mut told: Vec<MissingView> = Vec::new();
     for component in &host.components {
         let (part, state) = (component.component.word(), component.state.word());
@@ -66,6 +67,15 @@ fn uninitialized(host: &HostView, first: &MissingView) -> Option<String> {
     let initialized = host.initialized.as_ref().filter(|initialized| initialized.outcome != "complete")?;
     let is_told = comes_of_it.contains(&first.fact.as_str());
     is_told.then(|| format!("  not initialized ({}): {}", initialized.outcome, initialized.text))
+}
+
+/// Who undoes each repair of the host's table, and how long ago that was last found.
+fn war(drift: &DriftView) -> String {
+    let last = since(&drift.last_found_at, OffsetDateTime::now_utc());
+    format!(
+        "CONTENDED: another tool undoes each repair, last {last} {}; keep it from the table inet holdfast",
+        by(drift)
+    )
 }
 
 /// What a host said of an update that it did not take.
@@ -187,4 +197,35 @@ pub(super) async fn diff(api: &Api, host: &str, format: Format) -> Result<End, E
     let names = vec![format!("host/{}", view.name)];
     Answer { value: &view, names, text: lines.join("\n") }.show(format)?;
     Ok(End::Done)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_war_for_the_table_is_explained_with_the_tool_that_wages_it() {
+        let host = |contended: bool| {
+            let view = json!({
+                "id": "ho_00000000-0000-0000-0000-000000000001", "namespace": "booking", "name": "db-1", "labels": {}, "addresses": [],
+                "ports": [], "mode": "enforced", "state": "unknown", "sync": "SYNCED", "enrolled_at": "2026-01-01T00:00:00Z",
+                "last_seen_at": null, "presence": "present", "session": null,
+                "drift": {
+                    "found": 9, "last_found_at": "2026-01-01T00:00:00Z", "process": "firewalld", "pid": 71, "differed": "rules missing: 1",
+                    "repaired": false, "contended": contended,
+                },
+                "components": [{
+                    "component": "policy", "state": "unknown", "conditions": [], "latest": null, "applied": null, "outcome": null,
+                    "latest_revision": null, "last_snapshot_sent_at": null,
+                    "missing": {"fact": "condition_true", "condition": "Verified", "text": "Verified is unknown", "satisfied_by": "a read back"},
+                }],
+            });
+            host_words(&serde_json::from_value(view).expect("a host"))
+        };
+        let war = host(true);
+        assert!(war.contains("CONTENDED") && war.contains("by firewalld (pid 71)"), "{war}");
+        assert!(!host(false).contains("firewalld"));
+    }
 }

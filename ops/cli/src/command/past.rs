@@ -32,7 +32,7 @@ pub(super) async fn mode(api: &Api, command: ModeCommand, format: Format) -> Res
     };
     let setting = api.change("/v1/mode", &request, Some(LONG_TIMEOUT));
     let response: ApplyResponse = Progress::new(format).during("setting modes", Box::pin(setting)).await?;
-    word(&format!("{} in {} mode", words::count(expect, "host"), request.mode));
+    word(&format!("{} to be in {} mode", words::count(expect, "host"), request.mode));
     finish(api, response, Waiting::of(careful.wait, careful.waiting), format).await
 }
 

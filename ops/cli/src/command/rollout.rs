@@ -129,7 +129,10 @@ pub(super) fn tell(one: &RolloutView) {
         word(&format!("revision {revision} has something else in the place of what it changed, or of a part of it"));
     }
     if one.state == "halted" {
-        word(&format!("ask: holdfast rollout resume {}, holdfast rollout abort {}", one.id, one.id));
+        word(&match one.may_move {
+            true => format!("ask: holdfast rollout resume {}, holdfast rollout abort {}", one.id, one.id),
+            false => "it takes a token for all namespaces that may edit to resume or abort it".to_owned(),
+        });
     }
 }
 
@@ -215,6 +218,7 @@ mod tests {
             held_revision: 7,
             state: state.to_owned(),
             finished: false,
+            may_move: true,
             detail: String::new(),
             stage: 1,
             stages: vec![stage("canary=true", 1, true), stage("100%", 9, false)],

@@ -110,6 +110,9 @@ async fn a_token_of_one_namespace_reads_no_name_of_another_in_any_state_of_a_rol
     assert!(halted["detail"].as_str().is_some_and(|said| said.contains("default/db-2")), "{halted}");
     let said = reads_of(&plane, &token, &id, &operation).await;
     assert!(said.contains("told to tokens for all namespaces"), "{said}");
+    assert!(said.contains("it takes a token for all namespaces") && !said.contains("holdfast rollout abort"), "{said}");
+    let who_may = plane.run(&["rollout", "get", &id]).await;
+    assert!(who_may.stderr.contains(&format!("holdfast rollout abort {id}")), "{who_may:?}");
 
     for moved in ["pause", "resume", "abort"] {
         let refused = plane.run_as(&token, &["rollout", moved, &id]).await;

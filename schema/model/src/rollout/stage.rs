@@ -43,7 +43,9 @@ pub enum StageError {
         String,
     ),
     /// Neither a share nor a selector.
-    #[error("`{text}` is no stage: write a selector of labels, as canary=true, or a share, as 10%")]
+    #[error(
+        "`{text}` is no stage: write a selector of labels, as canary=true, a share, as 10%, or rest; all hosts are 100%"
+    )]
     Selector {
         /// What was written, cut to 64 characters.
         text: String,

@@ -68,8 +68,14 @@ pub(crate) async fn flow(
     caller.may(Act::Read)?;
     let service = Service::read(&query.service)?;
     let snapshot = snapshot_at(&door, query.at.as_deref()).await?;
-    let (mut from, mut to) =
-        (party(&snapshot, &caller, "from", &query.from)?, party(&snapshot, &caller, "to", &query.to)?);
+    let mut from = party(&snapshot, &caller, "from", &query.from);
+    let mut to = party(&snapshot, &caller, "to", &query.to);
+    if query.at.is_some() {
+        let now = door.intent.current().await?;
+        from = from.map_err(|refusal| not_yet(refusal, [&snapshot, &now], &caller, ("from", &query.from)));
+        to = to.map_err(|refusal| not_yet(refusal, [&snapshot, &now], &caller, ("to", &query.to)));
+    }
+    let (mut from, mut to) = (from?, to?);
     // Of the past it is asked what was wanted; of now, what each end is to have.
     let intent = match query.at {
         Some(_) => Effective::same(snapshot),
@@ -276,6 +282,18 @@ fn unknown_party(snapshot: &Snapshot, caller: &Caller, text: &str) -> Refusal {
     let near = suggestion(text, known.iter().map(String::as_str));
     let text: String = text.chars().take(300).collect();
     Refusal::not_found(format!("host, endpoint or address `{text}`{near}"))
+}
+
+/// What was not there at a moment of the past is told from what never was, where it is there now.
+fn not_yet(refusal: Refusal, [then, now]: [&Snapshot; 2], caller: &Caller, (path, text): (&str, &str)) -> Refusal {
+    if !refusal.is(ProblemType::NotFound) || party(now, caller, path, text).is_err() {
+        return refusal;
+    }
+    let text: String = text.chars().take(300).collect();
+    Refusal::not_found(format!(
+        "`{text}` at revision {}: it is there now, and was not or had another name then",
+        then.revision
+    ))
 }
 
 fn ambiguous(path: &str, what: &str) -> Refusal {

@@ -35,6 +35,11 @@ impl Refusal {
         Self(Box::new(Problem::new(kind, detail)))
     }
 
+    /// Whether it is of this kind.
+    pub(crate) fn is(&self, kind: ProblemType) -> bool {
+        self.0.kind == kind.urn()
+    }
+
     /// There is no such thing.
     pub(crate) fn not_found(what: impl std::fmt::Display) -> Self {
         Self::new(ProblemType::NotFound, format!("there is no {what}"))

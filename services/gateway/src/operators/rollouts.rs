@@ -88,6 +88,7 @@ fn view(caller: &Caller, rollout: &Rollout) -> RolloutView {
         held_revision: rollout.held_revision.raw(),
         state: rollout.state.word().to_owned(),
         finished: !rollout.state.is_open(),
+        may_move: rollout.state.is_open() && caller.may_everywhere(Act::Edit).is_ok(),
         detail: detail(caller, rollout),
         stage: rollout.stage,
         stages: stages.collect(),
