@@ -318,6 +318,11 @@ impl AgentsStore for Memory {
         Ok(wanted.iter().filter_map(row).collect())
     }
 
+    async fn load_newest_sessions(&self, hosts: Vec<HostId>) -> Result<Vec<(HostId, SessionEpoch)>, Refused> {
+        let kept = self.kept()?;
+        Ok(hosts.into_iter().filter_map(|host| Some((host, kept.hosts.get(&host)?.1))).collect())
+    }
+
     async fn load_bodies(&self, digests: Vec<(Component, Digest)>) -> Result<Vec<(Digest, StoredBody)>, Refused> {
         let kept = self.kept()?;
         Ok(digests.iter().filter_map(|(_, digest)| Some((*digest, kept.bodies.get(digest)?.clone()))).collect())

@@ -166,6 +166,10 @@ impl AgentsStore for PgAgents {
         Ok(latest.into_iter().map(row).collect())
     }
 
+    async fn load_newest_sessions(&self, hosts: Vec<HostId>) -> Result<Vec<(HostId, SessionEpoch)>, PgError> {
+        Ok(self.store.newest_sessions(hosts).await?)
+    }
+
     async fn load_bodies(&self, digests: Vec<(Component, Digest)>) -> Result<Vec<(Digest, StoredBody)>, PgError> {
         let (policies, others): (Vec<_>, Vec<_>) =
             digests.into_iter().partition(|(component, _)| *component == Component::Policy);

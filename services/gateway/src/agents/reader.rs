@@ -3,9 +3,11 @@
 //! - Version, digest and signature of an answer come from one row; the body is named by that digest and belongs to no host.
 //! - A delta is computed once per step between two bodies, however many hosts make it.
 //! - A read that fails answers "not now"; it is never an empty state.
+//! - Whose newest session a host's is, is known of after the body was found, not before: a body may take as long to read as a session to move.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use holdfast_model::artifact;
 use holdfast_model::desired::Component;
@@ -22,6 +24,9 @@ use super::hooks::Hooks;
 use super::limits::{BODIES_BYTES_MAX, DELTAS_BYTES_MAX};
 use super::store::{AgentsStore, DesiredRow, StoredBody};
 
+/// How long the answer to which session of a host is its newest counts: as long as a write to a socket may take that nobody calls late. An answer
+/// for which a body was read over a connection that is well is ready in a tenth of it, and costs no second question.
+const OWNERS_COUNT_FOR: Duration = Duration::from_millis(50);
 /// What a delta costs beside its bytes in the cache: two digests and bookkeeping.
 const DELTA_WEIGHT: usize = 128;
 
@@ -65,6 +70,7 @@ impl<S: AgentsStore> Reader<S> {
 
     /// Answers each question, in order.
     pub(super) async fn answer(self: Arc<Self>, questions: Vec<(HostId, Want)>) -> Vec<Read> {
+        let began = tokio::time::Instant::now();
         let keys = questions.iter().map(|(host, want)| (self.hooks.read_as(*host), want.component));
         let rows = match self.store.load_desired(keys.collect()).await {
             Ok(rows) => rows,
@@ -84,6 +90,7 @@ impl<S: AgentsStore> Reader<S> {
             tracing::warn!(error = %Chain(&error), "bodies cannot be read; sessions ask again");
             Vec::new()
         });
+        let hosts: Vec<HostId> = questions.iter().map(|(host, _)| *host).collect();
         let reader = Arc::clone(&self);
         // Flattening and comparing large bodies takes milliseconds: off the workers that keep sessions alive.
         let answered = tokio::task::spawn_blocking(move || {
@@ -100,7 +107,31 @@ impl<S: AgentsStore> Reader<S> {
             answers.collect::<Vec<_>>()
         });
         // The task ends early only with the runtime: nobody waits for an answer then.
-        answered.await.unwrap_or_default()
+        let answers = answered.await.unwrap_or_default();
+        if began.elapsed() <= OWNERS_COUNT_FOR { answers } else { self.of_newest_sessions(hosts, answers).await }
+    }
+
+    /// Answers that took long, with the sessions that are the newest now; where that cannot be known, nothing is answered.
+    async fn of_newest_sessions(&self, hosts: Vec<HostId>, answers: Vec<Read>) -> Vec<Read> {
+        let is_of_session = |read: &Read| read.newest_session.is_some();
+        let asked: BTreeSet<HostId> =
+            hosts.iter().zip(&answers).filter(|(_, read)| is_of_session(read)).map(|(host, _)| *host).collect();
+        if asked.is_empty() {
+            return answers;
+        }
+        let newest = match self.store.load_newest_sessions(asked.into_iter().collect()).await {
+            Ok(newest) => newest,
+            Err(error) => {
+                tracing::warn!(error = %Chain(&error), "the newest sessions cannot be read; sessions ask again");
+                return answers.iter().map(|_| Answer::Unavailable.into()).collect();
+            }
+        };
+        let newest: HashMap<HostId, SessionEpoch> = newest.into_iter().collect();
+        let anew = |(host, read): (HostId, Read)| {
+            let newest_session = read.newest_session.max(newest.get(&host).copied());
+            Read { newest_session: read.newest_session.and(newest_session), ..read }
+        };
+        hosts.into_iter().zip(answers).map(anew).collect()
     }
 
     /// Loads what these steps need and nobody has yet.

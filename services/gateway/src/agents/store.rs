@@ -33,6 +33,12 @@ pub trait AgentsStore: Clone + Send + Sync + 'static {
         wanted: Vec<(HostId, Component)>,
     ) -> impl Future<Output = Result<Vec<DesiredRow>, Self::Error>> + Send;
 
+    /// The number of the newest session of each of these hosts, zero before the first; one that is not enrolled is left out.
+    fn load_newest_sessions(
+        &self,
+        hosts: Vec<HostId>,
+    ) -> impl Future<Output = Result<Vec<(HostId, SessionEpoch)>, Self::Error>> + Send;
+
     /// The bodies with these digests; what is not there is left out.
     fn load_bodies(
         &self,

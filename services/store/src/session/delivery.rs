@@ -100,6 +100,29 @@ impl Store {
         .await
     }
 
+    /// The number of the newest session of each of these hosts, zero before the first; a host that is not enrolled is not in the answer.
+    ///
+    /// # Errors
+    /// [`Error::Value`] if a stored number cannot be read.
+    pub async fn newest_sessions(&self, hosts: Vec<HostId>) -> Result<Vec<(HostId, SessionEpoch)>, Error> {
+        self.transact("load newest sessions", Mode::Statement, move |tx| {
+            let hosts: Vec<Uuid> = hosts.iter().map(|host| host.uuid()).collect();
+            Box::pin(async move {
+                let rows: Vec<(Uuid, i64)> =
+                    sqlx::query_as("SELECT host_id, session_epoch FROM sessions WHERE host_id = ANY($1)")
+                        .bind(hosts)
+                        .fetch_all(tx)
+                        .await?;
+                let read = |(host, epoch)| {
+                    let epoch = number("sessions.session_epoch", epoch)?;
+                    Ok((HostId::new(host), SessionEpoch::from_raw(epoch)))
+                };
+                rows.into_iter().map(read).collect()
+            })
+        })
+        .await
+    }
+
     /// The newest session and versions of hosts, and the authority, by one query; a host that is not enrolled is not in the answer.
     ///
     /// # Errors

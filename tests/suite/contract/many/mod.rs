@@ -6,6 +6,7 @@
 
 mod agent;
 mod agree;
+mod builds;
 mod clones;
 mod decommission;
 mod emptied;

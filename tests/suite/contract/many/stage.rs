@@ -401,17 +401,41 @@ impl Gateway {
 
     /// The sum of a metric over its labels; zero before the first.
     pub(super) async fn metric(&self, name: &str) -> f64 {
+        self.metric_with(name, &[]).await
+    }
+
+    /// Waits until such a metric is at least this.
+    pub(super) async fn metric_until(&self, name: &str, words: &[&str], wanted: f64) {
+        let deadline = Instant::now() + DEADLINE;
+        loop {
+            let found = self.metric_with(name, words).await;
+            if found >= wanted {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{name} {words:?}: {found} of {wanted}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// The same over those series that have each of these words among their labels.
+    pub(super) async fn metric_with(&self, name: &str, words: &[&str]) -> f64 {
+        let of = |line: &str| {
+            let rest = line.strip_prefix(name)?;
+            let has_all = words.iter().all(|word| rest.contains(&format!("\"{word}\"")));
+            (rest.starts_with(['{', ' ']) && has_all).then(|| rest.rsplit(' ').next()?.parse::<f64>().ok()).flatten()
+        };
+        self.metrics().await.lines().filter_map(of).sum()
+    }
+
+    /// What it counts.
+    pub(super) async fn metrics(&self) -> String {
         use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
         let mut stream = tokio::net::TcpStream::connect(self.admin).await.expect("the admin listener");
         let request = b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
         stream.write_all(request).await.expect("it listens");
         let mut text = String::new();
         stream.read_to_string(&mut text).await.expect("text");
-        let of = |line: &str| {
-            let rest = line.strip_prefix(name)?;
-            (rest.starts_with(['{', ' '])).then(|| rest.rsplit(' ').next()?.parse::<f64>().ok()).flatten()
-        };
-        text.lines().filter_map(of).sum()
+        text
     }
 }
 
