@@ -215,6 +215,17 @@ impl ControlPlane {
         (service, address)
     }
 
+    /// Another gateway, for operators alone; where its API is.
+    pub(crate) fn another_operators_door(&self) -> (Service, String) {
+        let port = free_port();
+        let place = self.place();
+        let mut settings = place.gateway(free_port(), port, self.audit_port);
+        settings.retain(|(name, _)| *name != "HOLDFAST_DOORS");
+        settings.push(("HOLDFAST_DOORS", "operators".to_owned()));
+        let service = place.service_as("gateway", "another-operators-door", &settings);
+        (service, format!("https://127.0.0.1:{port}"))
+    }
+
     /// Another renderer, which stands by.
     pub(crate) fn another_renderer(&self) -> Service {
         let place = self.place();

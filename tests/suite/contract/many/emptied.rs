@@ -1,84 +1,14 @@
 //! What a real renderer asks of hosts, and what counts as proven of it: that nothing is left, and that a rollout has not come to a host yet.
 
-use std::process::Output;
-use std::time::{Duration, Instant};
-
-use holdfast_identity::TrustRoots;
-use holdfast_identity::tls::install_crypto_provider;
 use holdfast_model::artifact;
 use holdfast_model::desired::Component;
 use holdfast_model::policy::Body;
 use serde_json::Value;
 
-use super::agent::{DEADLINE, Identity};
 use super::agree::assert_agree;
+use super::few::{Few, HERE, json};
 use super::scripted::Scripted;
-use super::watch::Api;
 use crate::control_plane::ControlPlane;
-use crate::peer::Peer;
-use crate::versions::apply_policy;
-
-const HERE: [u8; 4] = [127, 0, 0, 1];
-
-/// A plane of its own processes, and two scripted hosts that are proven to have a first policy.
-struct Two {
-    plane: ControlPlane,
-    api: Api,
-    who: [Identity; 2],
-    hosts: [Scripted; 2],
-}
-
-impl Two {
-    async fn start() -> Self {
-        install_crypto_provider();
-        let plane = ControlPlane::start().await;
-        apply_policy(&plane, "{cidr: 192.0.2.0/24}");
-        let mut who = Vec::new();
-        for (name, address) in [("web-1", "10.0.0.1"), ("web-2", "10.0.0.2")] {
-            who.push(Identity::of(Peer::enrol(&plane, name, address).await, name.to_owned()));
-        }
-        let who: [Identity; 2] = who.try_into().unwrap_or_else(|_| panic!("two"));
-        let roots = TrustRoots::load(&plane.keys("public").join("ca.pem")).expect("init made it");
-        let api = Api::new(&roots, plane.api(), plane.admin().to_owned());
-        let door = plane.agents_door();
-        let mut hosts =
-            [Scripted::open_whole(&who[0], door, HERE).await, Scripted::open_whole(&who[1], door, HERE).await];
-        for host in &mut hosts {
-            host.be_well().await;
-        }
-        let two = Self { plane, api, who, hosts };
-        two.until("/v1/status", |status| status["state"] == "converged").await;
-        two
-    }
-
-    async fn get(&self, path: &str) -> Value {
-        self.api.get(path).await.expect("the API answers")
-    }
-
-    async fn until(&self, path: &str, is_so: impl Fn(&Value) -> bool) -> Value {
-        let deadline = Instant::now() + DEADLINE;
-        loop {
-            let seen = self.get(path).await;
-            if is_so(&seen) {
-                return seen;
-            }
-            assert!(Instant::now() < deadline, "{path}: {seen}");
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    }
-
-    async fn host(&self, n: usize) -> Value {
-        self.get(&format!("/v1/hosts/{}", self.who[n].name)).await
-    }
-
-    fn wait(&self, operation: &str, timeout: &str) -> Output {
-        self.plane.holdfast(&["wait", "operation", operation, "--timeout", timeout, "-o", "json"])
-    }
-}
-
-fn json(output: &Output) -> Value {
-    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
-}
 
 /// Deletes the one policy that there is, which is everything: the refusal is answered by what it asks for.
 fn delete_everything(plane: &ControlPlane) -> Value {
@@ -95,7 +25,7 @@ fn delete_everything(plane: &ControlPlane) -> Value {
 /// Black-box 7: nothing is a state like any other, sent, proven and waited for, and nobody is nobody's proof.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn everything_deleted_is_an_explicit_state_that_every_host_proves_or_leaves_by_being_taken_out() {
-    let mut two = Box::pin(Two::start()).await;
+    let mut two = Box::pin(Few::start(2)).await;
     let deleted = delete_everything(&two.plane);
     let (revision, operation) = (&deleted["revision"], deleted["operation"].as_str().expect("it waits for hosts"));
     let of_revision = format!("/v1/revisions/{revision}");
@@ -109,15 +39,13 @@ async fn everything_deleted_is_an_explicit_state_that_every_host_proves_or_leave
         (&before["state"], &before["components"][0]["missing"]["fact"]),
         (&"progressing".into(), &"latest".into())
     );
-    two.hosts[0].applied(Component::Policy).await;
-    let health = two.hosts[0].health();
-    two.hosts[0].report(health).await;
+    two.hosts[0].policy_is_well().await;
     two.until("/v1/hosts/web-1", |host| host["state"] == "converged").await;
     let waited = two.wait(operation, "1500ms");
     let counts = json(&waited)["hosts"].clone();
     assert_eq!(waited.status.code(), Some(6), "{waited:?}");
     assert_eq!([&counts["total"], &counts["applied"], &counts["pending"]], [2, 1, 1], "{counts}");
-    let unproven = async |two: &Two| {
+    let unproven = async |two: &Few| {
         for status in [two.get("/v1/status").await, two.get(&of_revision).await["status"].clone()] {
             assert_ne!(status["state"], "converged", "{status}");
             assert_eq!([&status["hosts"]["total"], &status["hosts"]["converged"]], [2, 1], "{status}");
@@ -156,7 +84,7 @@ async fn everything_deleted_is_an_explicit_state_that_every_host_proves_or_leave
 /// The fact `held`, which `proofs.rs` leaves to this.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_host_that_a_rollout_holds_back_is_not_converged_however_well_it_is() {
-    let mut two = Box::pin(Two::start()).await;
+    let mut two = Box::pin(Few::start(2)).await;
     let text = "apiVersion: holdfast.dev/v1\nkind: Policy\nmetadata: {name: kept}\nspec:\n  hostSelector: {all: true}\n  \
                 ingress: [{from: [{cidr: 198.51.100.0/24}]}]\n";
     let file = two.plane.file("next.yaml", text).display().to_string();
@@ -184,13 +112,9 @@ async fn a_host_that_a_rollout_holds_back_is_not_converged_however_well_it_is() 
     assert_eq!(two.plane.counted("holdfast_fleet_hosts_held", &[]), 1);
     assert_eq!(two.plane.counted("holdfast_fleet_hosts_by_mode", &[("mode", "held")]), 1);
 
-    two.hosts[canary].applied(Component::Policy).await;
-    let health = two.hosts[canary].health();
-    two.hosts[canary].report(health).await;
+    two.hosts[canary].policy_is_well().await;
     assert_eq!(two.hosts[held].take().await, Component::Policy);
-    two.hosts[held].applied(Component::Policy).await;
-    let health = two.hosts[held].health();
-    two.hosts[held].report(health).await;
+    two.hosts[held].policy_is_well().await;
     two.until(&rollout, |rollout| rollout["state"] == "finished").await;
     two.until("/v1/status", |status| status["state"] == "converged").await;
     two.plane.assert_runs();

@@ -27,6 +27,7 @@ use super::agent::{DEADLINE, Identity};
 use crate::bad_input::frames::raw;
 
 /// An update that came whole.
+#[derive(Clone)]
 pub(super) struct Came {
     pub(super) update_seq: UpdateSeq,
     pub(super) stamp: Stamp,
@@ -161,6 +162,13 @@ impl Scripted {
         self.answer(component, OutcomeKind::Applied, Some(stamp)).await;
     }
 
+    /// Answers an update of the policy before the newest as one that is in force, and says that all is well with it.
+    pub(super) async fn policy_was_well(&mut self, came: &Came) {
+        let newest = self.came.insert(Component::Policy, came.clone()).expect("something came");
+        self.policy_is_well().await;
+        self.came.insert(Component::Policy, newest);
+    }
+
     fn outcome(&self, component: Component, kind: OutcomeKind, applied: Option<Stamp>) -> OutcomeReport {
         let Came { update_seq, stamp: wanted, .. } = self.came[&component];
         let (host, session_epoch) = (self.who.host, self.session_epoch);
@@ -219,5 +227,16 @@ impl Scripted {
             self.applied(component).await;
         }
         self.report(self.health()).await;
+    }
+
+    /// Answers the newest policy as in force, and says that all is well.
+    pub(super) async fn policy_is_well(&mut self) {
+        self.applied(Component::Policy).await;
+        self.report(self.health()).await;
+    }
+
+    /// Says goodbye, as an agent that is stopped.
+    pub(super) async fn leave(mut self) {
+        self.stream.shutdown().await.expect("the gateway is there");
     }
 }
