@@ -230,7 +230,7 @@ fn a_host_that_no_gateway_lets_in_is_told_by_its_doctor_that_alone_and_one_witho
     drop(session);
     for (code, word) in [
         (RefusalCode::CertificateRevoked, "enrol under a new name with a new token"),
-        (RefusalCode::HostUnknown, "no gateway lets this identity in"),
+        (RefusalCode::HostUnknown, "enrol with a new token, under the same name or another"),
         (RefusalCode::Superseded, "another agent runs with this identity"),
     ] {
         let found = troubles_while_refused(&host, &mut gateway, code);
