@@ -7,10 +7,10 @@
 
 mod standby;
 
-use std::io::Read;
+use std::io::{BufRead as _, BufReader, Read, Write as _};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::time::{Duration, Instant};
@@ -149,6 +149,27 @@ impl TestPostgres {
     /// If the statement fails.
     pub fn sql(&self, sql: &str) -> String {
         self.psql(DATABASE, sql)
+    }
+
+    /// Begins a transaction that runs a statement, such as one that takes locks, and stays open until the answer is dropped; nothing of it is kept.
+    ///
+    /// # Panics
+    /// If the program or the statement fails.
+    #[must_use]
+    pub fn hold(&self, sql: &str) -> Held {
+        const WORD: &str = "held";
+        let (socket, port) = (self.socket(), self.port.to_string());
+        let mut command = self.command("psql");
+        command.args(["-h", &socket, "-p", &port, "-U", "postgres", "-d", DATABASE, "-qAtX", "-v", "ON_ERROR_STOP=1"]);
+        let mut session = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("psql runs");
+        let mut input = session.stdin.take().expect("it is piped");
+        writeln!(input, "BEGIN; {sql}; SELECT '{WORD}';").expect("psql takes it");
+        let said = BufReader::new(session.stdout.take().expect("it is piped")).lines().find(|line| match line {
+            Ok(line) => line == WORD,
+            Err(_) => false,
+        });
+        assert!(said.is_some(), "psql ended before it held anything: {sql}");
+        Held { session, input: Some(input) }
     }
 
     /// The form of the test's database, as the server writes it.
@@ -298,6 +319,21 @@ impl TestPostgres {
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{program}: {errors}");
         String::from_utf8(output.stdout).expect("UTF-8")
+    }
+}
+
+/// An open transaction of [`TestPostgres::hold`].
+#[derive(Debug)]
+pub struct Held {
+    session: Child,
+    input: Option<ChildStdin>,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // psql ends with its input, and the transaction with it.
+        drop(self.input.take());
+        drop(self.session.wait());
     }
 }
 

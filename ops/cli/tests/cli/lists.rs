@@ -122,3 +122,48 @@ async fn ask(plane: &Plane, path: &str) -> (u16, Value) {
     let response = client.request(request).await.expect("the door answers");
     (response.status.as_u16(), serde_json::from_slice(&response.body).expect("JSON"))
 }
+
+/// Its policy is laid out for the list: a host that waits for it waits for what never comes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_host_whose_policy_is_larger_than_what_travels_is_in_the_list_as_not_initialized_since_it_is_oversized() {
+    // No two addresses touch, and each rule has all of them, one that is its own, and a port of its own: five bytes for each address.
+    const ADDRESSES: u32 = 249_000;
+    const RULES: u32 = 30;
+    let mut plane = Plane::start().await;
+    for (name, address) in [("big-1", "10.0.0.1"), ("small-1", "10.0.0.2")] {
+        plane.enrol(name, address).await;
+    }
+    plane.render().await;
+    for name in ["big-1", "small-1"] {
+        plane.opens(name).await;
+    }
+    let address = |n: u32| format!("{}/32", std::net::Ipv4Addr::from(0x3000_0000 + 2 * n));
+    let group: String = (0..ADDRESSES).map(|n| format!("    {}\n", address(n))).collect();
+    let rule = |n| {
+        let own = address(ADDRESSES + n);
+        format!("  - from: [{{addressGroup: many}}, {{cidr: {own}}}]\n    services: [{{tcp: {}}}]\n", 1_000 + 2 * n)
+    };
+    let rules: String = (0..RULES).map(rule).collect();
+    plane.file(
+        "big.yaml",
+        &format!(
+            "apiVersion: holdfast.dev/v1\nkind: AddressGroup\nmetadata: {{name: many}}\nspec:\n  cidrs: |\n{group}---\n\
+             apiVersion: holdfast.dev/v1\nkind: Policy\nmetadata: {{name: big}}\nspec:\n  hostSelector: {{matchLabels: {{app: \
+             big}}}}\n  ingress:\n{rules}"
+        ),
+    );
+    let outcomes = async |plane: &Plane| {
+        let listed = plane.run(&["get", "hosts", "-o", "json"]).await.json();
+        let of = |name: &str| {
+            let host = items(&listed).iter().find(|host| text(host, "name") == name).expect("it is listed");
+            (host["initialized"]["outcome"].clone(), host["initialized"]["component"].clone())
+        };
+        [of("big-1"), of("small-1")]
+    };
+    let is = |outcome: &str| (Value::from(outcome), Value::from("policy"));
+    assert_eq!(outcomes(&plane).await, [is("pending"), is("pending")]);
+    plane.run(&["apply", "-f", "big.yaml"]).await.ended(0);
+    assert_eq!(outcomes(&plane).await, [is("oversized"), is("pending")]);
+    let told = plane.run(&["describe", "host", "big-1"]).await.ended(0);
+    assert!(told.contains("Initialized:  oversized") && told.contains("TOO LARGE"), "{told}");
+}

@@ -2,6 +2,7 @@
 //! they write is real: bodies, versions, signatures.
 
 mod alerts;
+mod answers;
 mod audit;
 mod brake;
 mod commands;

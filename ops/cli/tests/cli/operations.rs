@@ -40,7 +40,7 @@ async fn get(plane: &Plane, id: &str) -> Value {
 }
 
 /// What the door answers to this, with a name of the request.
-async fn ask(plane: &Plane, path: &str, key: &str, body: &Value) -> Response {
+pub(crate) async fn ask(plane: &Plane, path: &str, key: &str, body: &Value) -> Response {
     let roots = TrustRoots::load(&plane.folder().join("ca.pem")).expect("the CA");
     let client = Client::new(tls::https(&roots).expect("a configuration"));
     let request = Request::new(Method::POST, format!("{}{path}", plane.api()))
@@ -51,7 +51,7 @@ async fn ask(plane: &Plane, path: &str, key: &str, body: &Value) -> Response {
     client.request(request.body(serde_json::to_vec(body).expect("JSON"))).await.expect("an answer")
 }
 
-fn parsed(response: &Response) -> Value {
+pub(crate) fn parsed(response: &Response) -> Value {
     serde_json::from_slice(&response.body).expect("JSON")
 }
 

@@ -10,6 +10,7 @@ use holdfast_api::operation::{OperationComponentView, OperationHostView, Operati
 use holdfast_api::problem::{Problem, ProblemType};
 use holdfast_events::{Hint, OperationState, OperationVerb};
 use holdfast_model::ids::{HostId, IdError, OperationId};
+use holdfast_model::numbers::Revision;
 use holdfast_model::operation::HostOutcome;
 use holdfast_store::once::Once;
 use holdfast_store::operation::{Cancelled, Operation};
@@ -20,6 +21,7 @@ use utoipa::IntoParams;
 use super::auth::{Act, Caller};
 use super::cursor::{self, PageQuery, Paging};
 use super::door::Shared;
+use super::fleet::JudgedFleet;
 use super::gauges;
 use super::hosts::{rfc3339, stamp_view};
 use super::refuse::Refusal;
@@ -77,7 +79,18 @@ async fn counted(door: &Shared, caller: &Caller, operation: &Operation) -> Resul
         return Ok(OperationView { held: held.as_ref().and_then(held_view), ..view(caller, operation) });
     }
     let (fleet, by) = evidence(door, operation, Instant::now()).await?;
-    let hosts = look(door, operation, by, &fleet).await?;
+    counted_by(door, caller, operation, by, &fleet).await
+}
+
+/// The same of one that is rendered, by evidence that was read.
+async fn counted_by(
+    door: &Shared,
+    caller: &Caller,
+    operation: &Operation,
+    overwritten_at: Option<Revision>,
+    fleet: &JudgedFleet,
+) -> Result<OperationView, Refusal> {
+    let hosts = look(door, operation, overwritten_at, fleet).await?;
     let seen: Vec<&HostLook<'_>> = hosts.iter().filter(|host| sees(caller, host)).collect();
     Ok(OperationView { hosts: Some(counts(&seen)), ..view(caller, operation) })
 }
@@ -144,7 +157,12 @@ pub(crate) async fn one(
             continue;
         }
         if looks.is_over() {
-            return Ok(Json(counted(&door, &caller, &operation).await?));
+            // Another door may have ended it meanwhile; if none did, what is counted is what this look went by, and no newer evidence that ended nothing.
+            let now = found(&door, id).await?;
+            return Ok(Json(match now.state.is_terminal() || !operation.is_rendered {
+                true => counted(&door, &caller, &now).await?,
+                false => counted_by(&door, &caller, &now, by, &fleet).await?,
+            }));
         }
         since = looks.next().await;
     }

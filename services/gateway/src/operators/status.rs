@@ -111,9 +111,9 @@ impl Looks {
         self.since
     }
 
-    /// Whether nobody waits any more, whatever the last look saw.
+    /// Whether nobody waits any more, whatever the last look saw: one that began before the deadline is not the last, however long it took.
     pub(crate) fn is_over(&self) -> bool {
-        Instant::now() >= self.deadline || self.shutdown.is_asked()
+        self.since >= self.deadline || self.shutdown.is_asked()
     }
 
     async fn wake(&mut self) -> Instant {
@@ -185,6 +185,19 @@ mod tests {
             looks.next().await;
             assert_eq!((began.elapsed(), looks.is_over()), (Duration::from_millis(at), is_over));
         }
+        // What came while a look took its time, past the deadline too, is looked at: who waits is told of it.
+        let (waking, woken) = watch::channel(0);
+        let began = Instant::now();
+        let mut looks = Looks::of(woken, shutdown.clone(), wait);
+        looks.next().await;
+        tokio::time::sleep(wait - Duration::from_millis(1)).await;
+        waking.send_modify(|count| *count += 1);
+        let since = looks.next().await;
+        assert!(since < began + wait && !looks.is_over(), "this one began before the deadline");
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        assert!(!looks.is_over(), "and its read took two seconds");
+        let since = looks.next().await;
+        assert_eq!((since - began, looks.is_over()), (wait + Duration::from_secs(2), true));
         let mut looks = Looks::of(wakes, shutdown.clone(), Duration::from_secs(60));
         looks.next().await;
         shutdown.ask();
