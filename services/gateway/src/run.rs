@@ -199,7 +199,7 @@ async fn start_agents(
     let bus = Bus::connect(BusConfig { url: config.nats_url.clone(), name, user: AGENTS_ROLE.to_owned(), tls }).await?;
     let (rings, ringing) = bell(bus.clone());
     background(&process.tasks, "bell", ringing);
-    let wakes = listen(&bus, gateway, &process.tasks);
+    let wakes = listen(&bus, gateway, &store, &process.tasks);
 
     let mut session = holdfast_session::gateway::Config::standard(config.gateways());
     // What an agent would not take is not offered.
@@ -290,9 +290,19 @@ async fn watch_facts(door: AgentsDoor, check: Check) {
     }
 }
 
-/// Listens to the hints of the agents' door, each subject by a consumer of this start's own.
-fn listen(bus: &Bus, gateway: GatewayId, tasks: &Tasks) -> mpsc::Receiver<Wake> {
+/// Listens to the hints of the agents' door, each subject by a consumer of this start's own. Another server that takes over as the database is a doubt
+/// like a hint that is lost: it may lack what sessions have.
+fn listen(bus: &Bus, gateway: GatewayId, store: &Store, tasks: &Tasks) -> mpsc::Receiver<Wake> {
     let (wakes, woken) = mpsc::channel(WAKES_MAX);
+    let (mut successors, doubts) = (store.successors(), wakes.clone());
+    background(tasks, "successors of the database", async move {
+        loop {
+            successors.next().await;
+            if doubts.send(Wake::Lapsed).await.is_err() {
+                return;
+            }
+        }
+    });
     for (word, subject) in AGENTS_SUBJECTS {
         debug_assert!(Hint::SUBJECTS.contains(&subject), "a subject of a hint");
         let consumer = format!("gw-{}-{word}", gateway.uuid().simple());

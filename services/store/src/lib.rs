@@ -39,4 +39,4 @@ mod value;
 pub use config::{ConfigError, StoreConfig, Tls};
 pub use error::{Error, Retry};
 pub use pool::{STATEMENT_TIMEOUT, Store};
-pub use server::{Servers, WrongServer};
+pub use server::{Servers, Successors, WrongServer};

@@ -20,7 +20,7 @@ use tokio::time::timeout;
 
 use crate::config::StoreConfig;
 use crate::error::{Error, Retry, is_connection_loss, is_outdated};
-use crate::server::{Reign, Servers, WrongServer};
+use crate::server::{Reign, Servers, Successors, WrongServer};
 
 /// The longest that the server works on one statement.
 pub const STATEMENT_TIMEOUT: Duration = Duration::from_secs(15);
@@ -152,6 +152,12 @@ impl Store {
         let store = Self::connect_lazily(config);
         store.ping().await?;
         Ok(store)
+    }
+
+    /// Tells when another server takes over as the database.
+    #[must_use]
+    pub fn successors(&self) -> Successors {
+        self.inner.servers.successors()
     }
 
     /// Asks the server for a sign of life.

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sqlx::Row as _;
 use sqlx::postgres::PgConnection;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 /// Why the server that answered is not asked anything.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -61,10 +61,12 @@ pub struct Servers {
 struct Inner {
     known: Mutex<Known>,
     refused: Notify,
+    /// The reign that is known, for those who wait for the next one.
+    reigns: watch::Sender<Reign>,
 }
 
 /// How many servers took over from another one before.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub(crate) struct Reign(u64);
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -110,7 +112,15 @@ impl Servers {
     /// The driver's, or that it is the wrong one: whoever waits for a connection is then told by [`Servers::refused`].
     pub(crate) async fn admit(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
         let server = ask(connection).await?;
-        let verdict = self.known().judge(server);
+        let (verdict, reign) = {
+            let mut known = self.known();
+            (known.judge(server), known.reign)
+        };
+        self.inner.reigns.send_if_modified(|told| {
+            let is_next = *told < reign;
+            *told = reign.max(*told);
+            is_next
+        });
         verdict.map_err(|wrong| {
             self.inner.refused.notify_waiters();
             sqlx::Error::Configuration(Box::new(wrong))
@@ -122,6 +132,11 @@ impl Servers {
         self.known().reign
     }
 
+    /// Tells when another server takes over from the newest that was seen so far.
+    pub(crate) fn successors(&self) -> Successors {
+        Successors { reigns: self.inner.reigns.subscribe() }
+    }
+
     /// Waits until a server is refused.
     pub(crate) async fn refused(&self) -> WrongServer {
         loop {
@@ -129,6 +144,21 @@ impl Servers {
             if let Some(wrong) = self.known().wrong {
                 return wrong;
             }
+        }
+    }
+}
+
+/// Tells each time that another server has taken over as the database: what was read before may never have been there.
+#[derive(Debug)]
+pub struct Successors {
+    reigns: watch::Receiver<Reign>,
+}
+
+impl Successors {
+    /// Waits for the next; never, once nobody asks the database any more.
+    pub async fn next(&mut self) {
+        if self.reigns.changed().await.is_err() {
+            std::future::pending().await
         }
     }
 }

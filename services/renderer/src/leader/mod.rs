@@ -135,6 +135,9 @@ pub enum TermEnd {
         /// Which it is now.
         found: AuthorityEpoch,
     },
+    /// Another server took over as the database: it may lack what was read, and everything is read anew.
+    #[error("another server took over as the database, and everything is read anew from it")]
+    OtherServer,
     /// A render did not come back.
     #[error("a render did not come back")]
     Render(#[from] tokio::task::JoinError),
@@ -188,6 +191,7 @@ async fn give_up(means: &Means, term: LeaseTerm) {
 
 /// One term, from its lease to its end; the clock began before the lease was asked for.
 async fn lead(means: &Means, term: LeaseTerm, clock: Clock) -> TermEnd {
+    let mut successors = means.store.successors();
     let authority = match means.store.load_authority().await {
         Ok(authority) if authority.id == means.ca.authority() => authority,
         Ok(_) => return TermEnd::ForeignAuthority,
@@ -197,6 +201,7 @@ async fn lead(means: &Means, term: LeaseTerm, clock: Clock) -> TermEnd {
     // Dropping the others is safe: each transaction runs to its end in a task of its own.
     tokio::select! {
         end = keep_lease(means, term, clock) => end,
+        () = successors.next() => TermEnd::OtherServer,
         end = decide::run(means, term) => end,
         end = render::run(means, term, authority) => end,
         end = relay::run(means, term, authority) => end,

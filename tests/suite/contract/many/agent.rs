@@ -87,11 +87,19 @@ pub(super) struct Manner {
     pub(super) fails_above: Option<u64>,
     /// The first update of its policy to this version fails.
     pub(super) fails_once_at: Option<u64>,
+    /// It says in each session what it holds since those before, as one with a disk does, and refuses to go back.
+    pub(super) remembers: bool,
 }
 
 impl Default for Manner {
     fn default() -> Self {
-        Self { from: [127, 0, 0, 1], boot_id: Uuid::from_u128(1), fails_above: None, fails_once_at: None }
+        Self {
+            from: [127, 0, 0, 1],
+            boot_id: Uuid::from_u128(1),
+            fails_above: None,
+            fails_once_at: None,
+            remembers: false,
+        }
     }
 }
 
@@ -101,6 +109,13 @@ pub(super) struct Came {
     pub(super) form: &'static str,
     pub(super) stamp: Stamp,
     pub(super) taken: bool,
+}
+
+/// What a host holds when its session begins.
+#[derive(Clone, Debug, Default)]
+struct Held {
+    policy: Body,
+    in_force: BTreeMap<Component, Stamp>,
 }
 
 /// One session.
@@ -126,6 +141,11 @@ pub(super) struct Line {
 impl Line {
     /// Dials, and says Hello.
     pub(super) async fn dial(who: &Identity, to: SocketAddr, manner: Manner) -> std::io::Result<Self> {
+        Self::dial_holding(who, to, manner, &Held::default()).await
+    }
+
+    /// The same for a host that holds this.
+    async fn dial_holding(who: &Identity, to: SocketAddr, manner: Manner, held: &Held) -> std::io::Result<Self> {
         let socket = TcpSocket::new_v4()?;
         socket.bind(SocketAddr::from((manner.from, 0)))?;
         let stream = socket.connect(to).await?;
@@ -136,7 +156,7 @@ impl Line {
             protocols: SPOKEN,
             agent_version: "0.1.0".to_owned(),
             boot_id: manner.boot_id,
-            applied: vec![],
+            applied: held.in_force.iter().map(|(component, stamp)| (*component, *stamp)).collect(),
             capabilities: vec![],
             inventory: Inventory::default(),
         };
@@ -147,8 +167,8 @@ impl Line {
             deframer: Deframer::new(FRAME_BYTES_MAX),
             started: tokio::time::Instant::now(),
             manner,
-            policy: Body::default(),
-            in_force: BTreeMap::new(),
+            policy: held.policy.clone(),
+            in_force: held.in_force.clone(),
             hold: false,
             held: Vec::new(),
             epoch: None,
@@ -222,6 +242,16 @@ impl Line {
                     if self.has_just_failed() =>
                 {
                     self.policies.push(Came { form: "delta", stamp, taken: false });
+                }
+                // It holds something newer, or something else under that version.
+                Event::Refused { component, reason, stamp }
+                    if self.manner.remembers
+                        && matches!(reason, Reason::Backward | Reason::SameVersionOtherContent) =>
+                {
+                    self.report();
+                    if component == Component::Policy {
+                        self.policies.push(Came { form: "refused", stamp, taken: false });
+                    }
                 }
                 Event::Refused { component, reason, .. } => panic!("an honest update of {component}: {reason:?}"),
             }
@@ -394,6 +424,7 @@ async fn live(who: Identity, gateways: Vec<String>, manner: Manner, seed: u64, l
     let began = tokio::time::Instant::now();
     let now = || Instant::from_millis(u64::try_from(began.elapsed().as_millis()).expect("a short test"));
     let mut dialer = Dialer::new(gateways, seed, now());
+    let mut held = Held::default();
     loop {
         let Some(gateway) = dialer.poll_dial(now()) else {
             let wait = dialer.poll_timeout().map_or(TICK, |(at, _)| at.since(now()));
@@ -403,7 +434,7 @@ async fn live(who: Identity, gateways: Vec<String>, manner: Manner, seed: u64, l
         let to: SocketAddr = gateway.parse().expect("an address");
         locked(&lived).dials += 1;
         let dialled = tokio::time::Instant::now();
-        let Ok(mut line) = Line::dial(&who, to, manner).await else {
+        let Ok(mut line) = Line::dial_holding(&who, to, manner, &held).await else {
             dialer.handle_ended(Ended::NoSession, now());
             continue;
         };
@@ -429,6 +460,9 @@ async fn live(who: Identity, gateways: Vec<String>, manner: Manner, seed: u64, l
             }
         }
         let cause = line.ended.expect("the loop's end");
+        if manner.remembers {
+            held = Held { policy: line.policy.clone(), in_force: line.in_force.clone() };
+        }
         {
             let mut lived = locked(&lived);
             lived.ended.push((tokio::time::Instant::now(), cause));

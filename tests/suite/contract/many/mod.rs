@@ -15,6 +15,7 @@ mod few;
 mod lapsed;
 mod operations;
 mod outcomes;
+mod promoted;
 mod proofs;
 mod repair;
 mod replicas;
