@@ -31,7 +31,7 @@ use utoipa::IntoParams;
 use super::auth::{Act, Caller};
 use super::changes::{policy_changes, rules_of_body};
 use super::cursor;
-use super::door::Shared;
+use super::door::{Door, Shared};
 use super::drift::drift_view;
 use super::effective::Effective;
 use super::etag::{self, Tag};
@@ -274,7 +274,11 @@ pub(crate) async fn list(
 }
 
 /// Those of these hosts whose policy does not travel: what is rendered for one host is soon laid out.
-async fn too_large(door: &Shared, intent: &Effective, hosts: BTreeSet<HostId>) -> Result<BTreeSet<HostId>, Refusal> {
+pub(super) async fn too_large(
+    door: &Door,
+    intent: &Effective,
+    hosts: BTreeSet<HostId>,
+) -> Result<BTreeSet<HostId>, Refusal> {
     if hosts.is_empty() {
         return Ok(hosts);
     }

@@ -1,7 +1,7 @@
 //! What a host says of itself as a whole, as answers have it: its conditions, their age, and whether it had its bootstrap.
 
 use holdfast_api::status::{ConditionView, InitializedView, ReportView};
-use holdfast_model::condition::{Basis, Condition, ConditionType, Holds};
+use holdfast_model::condition::{Basis, Condition, ConditionType, Holds, Reason};
 use holdfast_model::desired::{Component, Stamp};
 use holdfast_model::numbers::Version;
 use holdfast_model::report::{ComponentReport, StatedCondition};
@@ -105,6 +105,14 @@ pub(super) fn may_be_too_large(host: &JudgedHost) -> bool {
             false
         }
     }
+}
+
+/// Whether a host says that it forwards, and that what passes is not held to its policy.
+pub(super) fn forwards_uncovered(host: &JudgedHost) -> bool {
+    let is_it = |one: &ConditionView| {
+        one.kind == ConditionType::ForwardingCovered.word() && one.reason == Reason::ForwardedNotEnforced.word()
+    };
+    host.judged().any(|(status, judged)| conditions_of(host, status, *judged).iter().any(is_it))
 }
 
 /// Whether a host had its bootstrap.

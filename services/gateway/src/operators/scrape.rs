@@ -4,6 +4,8 @@
 //! - What could not be read is shown as such: `…_known` is 0, and every value of that part is NaN, never what was true before.
 //! - No host and no namespace is a label.
 
+mod bootstrap;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -23,6 +25,7 @@ use super::fleet::{JudgedFleet, JudgedHost};
 use super::intent::Snapshot;
 use super::plane;
 use super::refuse::Refusal;
+use super::report::forwards_uncovered;
 
 /// How long one part may take to be read: a scraper waits for ten seconds.
 const READ_TIMEOUT: Duration = Duration::from_secs(6);
@@ -71,7 +74,9 @@ async fn in_time(read: impl Future<Output = Result<Values, Refusal>>) -> Option<
 async fn fleet(door: &Door) -> Result<Values, Refusal> {
     let judged = door.fleet.read_since(Instant::now()).await?;
     let intent = door.intent.current().await?;
-    Ok(fleet_values(&judged, &modes(&intent, &judged)))
+    let mut values = fleet_values(&judged, &modes(&intent, &judged));
+    values.extend(bootstrap::values(door, &judged).await);
+    Ok(values)
 }
 
 async fn plane(door: &Door) -> Result<Values, Refusal> {
@@ -107,6 +112,8 @@ fn fleet_values(judged: &JudgedFleet, modes: &BTreeMap<&'static str, u64>) -> Va
         let count = judged.hosts.iter().filter(|host| host.status.presence == presence).count() as u64;
         values.insert(("holdfast_fleet_hosts_by_presence", vec![("presence", presence.to_string())]), number(count));
     }
+    let uncovered = judged.hosts.iter().filter(|host| forwards_uncovered(host)).count() as u64;
+    values.insert(("holdfast_fleet_hosts_forwarding_uncovered", Vec::new()), number(uncovered));
     for component in Component::ALL {
         for state in State::ALL {
             let labels = vec![("component", component.to_string()), ("state", state.to_string())];

@@ -53,7 +53,8 @@ fn facts(hosts: &[Value]) -> Vec<(String, Vec<String>)> {
     let component = |one: &Value| format!("{} {} {}", one["component"], one["state"], one["missing"]);
     let one = |host: &Value| {
         let components = host["components"].as_array().expect("a list").iter().map(component);
-        let whole = format!("{} {} {} {}", host["state"], host["presence"], host["mode"], host["held"]);
+        let initialized = &host["initialized"]["outcome"];
+        let whole = format!("{} {} {} {} {initialized}", host["state"], host["presence"], host["mode"], host["held"]);
         (text(&host["id"]), std::iter::once(whole).chain(components).collect())
     };
     hosts.iter().map(one).collect()
@@ -76,7 +77,17 @@ fn assert_gauges(seen: &Seen) {
     for host in &seen.hosts {
         add(format!("holdfast_fleet_hosts{{state={}}}", host["state"]));
         add(format!("holdfast_fleet_hosts_by_presence{{presence={}}}", host["presence"]));
+        let outcome = &host["initialized"]["outcome"];
+        if outcome != "complete" {
+            add(format!("holdfast_fleet_hosts_uninitialized{{outcome={outcome}}}"));
+        }
         let components = host["components"].as_array().expect("a list");
+        let conditions = |one: &Value| one["conditions"].as_array().expect("a list").clone();
+        let is_uncovered =
+            |one: &Value| one["type"] == "ForwardingCovered" && one["reason"] == "forwarded_not_enforced";
+        if components.iter().flat_map(conditions).any(|one| is_uncovered(&one)) {
+            add("holdfast_fleet_hosts_forwarding_uncovered".to_owned());
+        }
         for one in components {
             add(format!("holdfast_fleet_components{{component={},state={}}}", one["component"], one["state"]));
             let missing = &one["missing"];
@@ -91,7 +102,15 @@ fn assert_gauges(seen: &Seen) {
             add("holdfast_fleet_hosts_held".to_owned());
         }
     }
-    let counted = ["hosts{", "hosts_by_presence{", "components{", "missing{", "hosts_held"];
+    let counted = [
+        "hosts{",
+        "hosts_by_presence{",
+        "hosts_uninitialized{",
+        "hosts_forwarding_uncovered",
+        "components{",
+        "missing{",
+        "hosts_held",
+    ];
     let is_counted = |key: &&String| counted.iter().any(|one| key.starts_with(&format!("holdfast_fleet_{one}")));
     for (key, value) in seen.metrics.iter().filter(|(key, _)| is_counted(key)) {
         let of = wanted.remove(key).unwrap_or_default();

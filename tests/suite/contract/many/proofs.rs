@@ -331,6 +331,27 @@ async fn settle(stage: &mut Stage, gateway: &Gateway, reports: f64) -> Scripted 
     host
 }
 
+/// Has the last host say that it forwards, and that nothing holds what passes: it is converged all the same, and counted by a gauge of its own.
+async fn forwards_uncovered(stage: &Stage, last: &mut Scripted) {
+    let mut report = last.health();
+    let part = report.components.iter_mut().find(|part| part.component == Component::Policy).expect("every component");
+    let mut covered = part.conditions.iter_mut().filter(|one| one.condition.kind == ConditionType::ForwardingCovered);
+    let covered = &mut covered.next().expect("every condition of it").condition;
+    (covered.status, covered.reason) = (Holds::Unknown, Reason::ForwardedNotEnforced);
+    last.report(report).await;
+    let deadline = tokio::time::Instant::now() + DEADLINE;
+    loop {
+        let host = stage.api.get("/v1/hosts/last-1").await.expect("it answers");
+        let conditions = host["components"][0]["conditions"].as_array().expect("a list");
+        if conditions.iter().any(|one| one["reason"] == "forwarded_not_enforced") {
+            assert_eq!(host["state"], "converged", "{host}");
+            return;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "{host}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
 async fn shown(stage: &Stage) -> BTreeMap<String, Value> {
     let page = stage.api.get("/v1/hosts?limit=500").await.expect("it answers");
     let items = page["items"].as_array().expect("a page of hosts").iter();
@@ -357,7 +378,8 @@ async fn a_host_whose_proof_lacks_any_single_fact_is_shown_with_that_fact_and_ne
     };
     let said: Vec<_> = stream::iter(0..all.len()).map(say).buffered(16).collect().await;
     let reports: usize = said.iter().map(|(_, reports)| reports).sum();
-    let last = settle(&mut stage, &gateway, reports as f64).await;
+    let mut last = settle(&mut stage, &gateway, reports as f64).await;
+    forwards_uncovered(&stage, &mut last).await;
     let mut open = Vec::new();
     for ((case, who), (mut host, _)) in all.iter().zip(said) {
         case.befall(&stage, who, &mut host);
@@ -379,6 +401,13 @@ async fn a_host_whose_proof_lacks_any_single_fact_is_shown_with_that_fact_and_ne
     }
     let status = || stage.holdfast(&["status", "-o", "json"]).output().expect("it runs");
     assert_agree(&stage.api, status, || stage.operators_metrics()).await;
+    let metrics = stage.operators_metrics();
+    let uncovered = "\nholdfast_fleet_hosts_forwarding_uncovered 1\n";
+    assert!(metrics.contains(uncovered), "of one host: {metrics}");
+    for outcome in ["missing", "pending", "failed"] {
+        let none = format!("holdfast_fleet_hosts_uninitialized{{outcome=\"{outcome}\"}} 0\n");
+        assert!(!metrics.contains(&none), "some of them: {none}");
+    }
     watch.more_looks(3).await;
     let ever = |(_, who): &&(Case, Identity)| watch.states(&who.name).iter().any(|state| state == "converged");
     assert_eq!(all.iter().filter(ever).map(name).collect::<Vec<_>>(), [""; 0], "seen as converged");

@@ -1,0 +1,69 @@
+//! How many hosts had no bootstrap in their newest session, by what came of it, as `GET /v1/hosts` says of each.
+//!
+//! Whether a policy is too large to travel is known once it is laid out. That is done for hosts that wait, those that wait for long first, up to a
+//! number of them and within a time, for a scrape waits for neither a fleet that starts nor the plans of operators.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use holdfast_model::ids::HostId;
+use holdfast_model::status::Bootstrap;
+use tokio::time::timeout;
+
+use super::super::door::Door;
+use super::super::fleet::{JudgedFleet, JudgedHost};
+use super::super::hosts::too_large;
+use super::super::report::initialized;
+use super::{Values, number};
+
+/// The most policies that are laid out for a scrape: as many as for a page of hosts.
+const LAID_OUT_MAX: usize = 500;
+/// How long that may take, with the time in which plans are in the way.
+const LAYOUT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The gauges; no numbers where it was not known in time whether policies are too large.
+pub(super) async fn values(door: &Door, judged: &JudgedFleet) -> Values {
+    let wait = waiting(&judged.hosts);
+    let laid_out = async {
+        if wait.is_empty() {
+            return Ok(wait);
+        }
+        let intent = door.effective_in(judged).await?;
+        too_large(door, &intent, wait).await
+    };
+    let too_large = match timeout(LAYOUT_TIMEOUT, laid_out).await {
+        Ok(Ok(too_large)) => Some(too_large),
+        Ok(Err(refusal)) => {
+            tracing::debug!(?refusal, "policies of hosts that wait were not laid out for a scrape");
+            None
+        }
+        Err(_elapsed) => {
+            tracing::debug!("policies of hosts that wait were not laid out in time for a scrape");
+            None
+        }
+    };
+    counted(&judged.hosts, too_large.as_ref())
+}
+
+/// Those whose policies are to be laid out.
+fn waiting(hosts: &[JudgedHost]) -> BTreeSet<HostId> {
+    let who = |outcome| {
+        let waits = move |host: &&JudgedHost| initialized(host, false).bootstrap == outcome;
+        hosts.iter().filter(waits).map(|host| host.status.host)
+    };
+    who(Bootstrap::TimedOut).chain(who(Bootstrap::Pending)).take(LAID_OUT_MAX).collect()
+}
+
+fn counted(hosts: &[JudgedHost], too_large: Option<&BTreeSet<HostId>>) -> Values {
+    let mut counts = BTreeMap::<Bootstrap, u64>::new();
+    for host in hosts {
+        let is_too_large = too_large.is_some_and(|hosts| hosts.contains(&host.status.host));
+        *counts.entry(initialized(host, is_too_large).bootstrap).or_default() += 1;
+    }
+    let outcomes = Bootstrap::ALL.into_iter().filter(|outcome| *outcome != Bootstrap::Complete);
+    let gauge = |outcome: Bootstrap| {
+        let value = too_large.map_or(f64::NAN, |_| number(counts.get(&outcome).copied().unwrap_or_default()));
+        (("holdfast_fleet_hosts_uninitialized", vec![("outcome", outcome.word().to_owned())]), value)
+    };
+    outcomes.map(gauge).collect()
+}
