@@ -9,6 +9,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::ids::HostId;
+
 /// The longest name, in bytes.
 pub const NAME_BYTES_MAX: usize = 253;
 
@@ -27,6 +29,13 @@ impl Name {
     #[must_use]
     pub fn default_namespace() -> Self {
         Self("default".to_owned())
+    }
+
+    /// What stands in the place of a stored name of a host that cannot be read: the host's id, which no name can be, so that nobody gives it, is limited
+    /// to it or finds anything by it.
+    #[must_use]
+    pub fn unreadable(of: HostId) -> Self {
+        Self(of.to_string())
     }
 
     /// The text.

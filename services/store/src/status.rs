@@ -464,13 +464,13 @@ impl HostRow {
     fn status(self, others: Others) -> Result<HostStatus, Error> {
         let mut unread = Unread::default();
         let presence = Presence::of(self.silence(), others);
-        let no_key = VerifyingKeyBytes::from_bytes([0; 32]);
+        let (host, no_key) = (HostId::new(self.host_id), VerifyingKeyBytes::from_bytes([0; 32]));
         Ok(HostStatus {
             held: unread.or(self.held(), None)?,
             session: unread.or(self.session(), None)?,
-            host: HostId::new(self.host_id),
-            namespace: text("hosts.namespace", &self.namespace)?,
-            name: text("hosts.name", &self.name)?,
+            host,
+            namespace: unread.or(text("hosts.namespace", &self.namespace), Name::unreadable(host))?,
+            name: unread.or(text("hosts.name", &self.name), Name::unreadable(host))?,
             labels: unread.or(from_json("host_facts.labels", self.labels), Labels::new())?,
             addresses: self.addresses.iter().map(IpNet::addr).collect(),
             outcome_key: unread.or(verifying_key("hosts.outcome_key", &self.outcome_key), no_key)?,

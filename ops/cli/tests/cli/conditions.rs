@@ -257,4 +257,19 @@ async fn a_host_of_which_something_cannot_be_read_is_unknown_and_named_and_the_o
     assert!(described.contains("UNREADABLE:   observed.reason in the database"), "{described}");
     let doctor = plane.run(&["doctor"]).await;
     assert!(doctor.stdout.contains("1 of 2 hosts converged, 1 unknown"), "{doctor:?}");
+
+    // Neither can its name: its id stands there, for whoever reaches all; a token of its namespace alone is told of nothing else.
+    let id = shown(&plane).await["id"].as_str().expect("an id").to_owned();
+    plane.postgres.sql("UPDATE hosts SET name = 'No Name', namespace = '' WHERE name = 'db-1'");
+    let listed = plane.run(&["get", "hosts", "-o", "json"]).await.json();
+    let hosts = listed["items"].as_array().or_else(|| listed.as_array()).expect("a list");
+    let named: Vec<_> = hosts.iter().map(|host| (host["name"].as_str(), host["state"].as_str())).collect();
+    assert_eq!(named, [(Some(id.as_str()), Some("unknown")), (Some("web-1"), Some("converged"))], "{listed}");
+    let described = plane.run(&["describe", "host", &id]).await.ended(0);
+    assert!(described.contains("UNREADABLE:   hosts.namespace in the database"), "{described}");
+    let scoped = ["api-token", "create", "v", "--role", "viewer", "--namespace", "default"];
+    let scoped = plane.run(&scoped).await.ended(0);
+    let seen = plane.run_as(scoped.trim(), &["get", "hosts", "-o", "name"]).await.ended(0);
+    assert_eq!(seen, "host/default/web-1\n");
+    assert_eq!(plane.run(&["status", "-o", "json"]).await.json()["hosts"]["total"], 2);
 }

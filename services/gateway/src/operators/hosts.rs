@@ -132,10 +132,13 @@ fn newest(status: &HostStatus, of: impl Fn(&ComponentStatus) -> Option<OffsetDat
 /// A host, with what it is to have by the intent that is its own.
 fn host_view(host: &JudgedHost, snapshot: &Snapshot, is_too_large: bool) -> HostView {
     let status = &host.status;
-    let spec = snapshot.host_spec(&status.namespace, &status.name);
+    let enrolled = snapshot.intent.hosts.get(&status.host);
+    // What is stored of its name may be unreadable: who it is says its id.
+    let (namespace, name) = enrolled.map_or((&status.namespace, &status.name), |host| (&host.namespace, &host.name));
+    let spec = snapshot.host_spec(namespace, name);
     let mut labels = status.labels.clone();
     labels.extend(spec.map(|spec| spec.labels.clone()).unwrap_or_default());
-    let own = snapshot.intent.hosts.get(&status.host).map(|host| host.ports.as_slice()).unwrap_or_default();
+    let own = enrolled.map(|host| host.ports.as_slice()).unwrap_or_default();
     let ports = spec.and_then(|spec| spec.ports.as_deref()).unwrap_or(own);
     HostView {
         id: status.host.to_string(),

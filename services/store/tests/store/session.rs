@@ -514,6 +514,18 @@ async fn a_stored_word_that_cannot_be_read_costs_the_host_that_it_is_of_and_name
         ("drifts", "counts", "'[7]'", "drifts.counts"),
         ("host_facts", "labels", "'[]'", "host_facts.labels"),
     ];
+    // Who it is says its id then, which is no name that anybody may give; the row is what others hang on, and is put right in its place.
+    for (column, named) in [("name", "hosts.name"), ("namespace", "hosts.namespace")] {
+        let of = format!("host_id = '{}'", host.uuid());
+        let right = fleet.server.sql(&format!("SELECT {column} FROM hosts WHERE {of}")).trim().to_owned();
+        fleet.server.sql(&format!("UPDATE hosts SET {column} = 'No Name' WHERE {of}"));
+        assert_eq!(read().await, ((Some(Missing::Readable), Some(named)), well), "hosts.{column}");
+        let status = fleet.operators.fleet_status(Some(vec![host])).await.expect("the host is told");
+        let told = if column == "name" { &status.hosts[0].name } else { &status.hosts[0].namespace };
+        assert_eq!((told.as_str(), told.as_str().parse::<Name>().is_err()), (host.to_string().as_str(), true));
+        fleet.server.sql(&format!("UPDATE hosts SET {column} = '{right}' WHERE {of}"));
+        assert_eq!(read().await, (well, well), "hosts.{column} is put right");
+    }
     for (table, column, wrong, named) in words {
         let of = format!("host_id = '{}'", host.uuid());
         let cast = if wrong.starts_with("'[") || wrong.starts_with("'{") { "::jsonb" } else { "" };
