@@ -47,9 +47,19 @@ pub struct Published {
     pub complete: bool,
 }
 
+/// How many windows one after the other may be met with silence by a server that answers everything else: one may be a lost answer.
+const SILENT_MAX: u32 = 2;
+
+/// A server that has the stream and takes nothing for it, without a word: what one does whose disk failed it in the middle of a write.
+#[derive(Debug, thiserror::Error)]
+#[error("the server answers for the stream, and to nothing that it is to store")]
+struct Silent;
+
 /// The writing end of the event stream.
 pub struct EventLog {
     bus: Bus,
+    /// How many windows in a row had no answer at all.
+    silent: u32,
     last_sequence: Option<u64>,
     /// When the stream was made whose end is known: one that was made anew is another, wherever it ends.
     created: Option<OffsetDateTime>,
@@ -59,7 +69,7 @@ impl EventLog {
     /// A writer that does not know yet where the stream ends.
     #[must_use]
     pub fn new(bus: Bus) -> Self {
-        Self { bus, last_sequence: None, created: None }
+        Self { bus, silent: 0, last_sequence: None, created: None }
     }
 
     /// Whether the stream is the one that was read and ends where this writer left it.
@@ -110,8 +120,8 @@ impl EventLog {
     /// Publishes events in their order, after the last that the stream was seen to hold.
     ///
     /// # Errors
-    /// [`BusError::NoStream`] if the stream is gone, [`BusError::StreamRefuses`] if the server stores nothing there. A refusal of a place, and silence,
-    /// are an incomplete [`Published`].
+    /// [`BusError::NoStream`] if the stream is gone, [`BusError::StreamRefuses`] if the server stores nothing there and says so, or is silent again and
+    /// again though it tells how the stream ends. A refusal of a place, and silence, are an incomplete [`Published`].
     pub async fn publish(&mut self, events: &[OutgoingEvent]) -> Result<Published, BusError> {
         let mut count = 0;
         for window in events.chunks(WINDOW) {
@@ -132,7 +142,7 @@ impl EventLog {
         Ok(Published { count, complete: true })
     }
 
-    async fn publish_window(&self, window: &[OutgoingEvent], last: u64) -> Result<usize, BusError> {
+    async fn publish_window(&mut self, window: &[OutgoingEvent], last: u64) -> Result<usize, BusError> {
         let mut acks = Vec::with_capacity(window.len());
         // The server knows the id of the last message as long as it runs, and after that within the duplicate window: longer than a window is under way.
         // That the first stands behind what is ours was seen when the one before it was acknowledged or read.
@@ -161,8 +171,19 @@ impl EventLog {
         for (sequence, ack) in (last + 1..).zip(acks) {
             match tokio::time::timeout(Duration::from_secs(10), ack).await {
                 // A duplicate is acknowledged at the place of the first: a writer that lost its place must look where it is.
-                Ok(Ok(ack)) if ack.sequence == sequence => done += 1,
-                Ok(Ok(_)) | Err(_) => return Ok(done),
+                Ok(Ok(ack)) if ack.sequence == sequence => {
+                    done += 1;
+                    self.silent = 0;
+                }
+                Ok(Ok(_)) => {
+                    self.silent = 0;
+                    return Ok(done);
+                }
+                Err(_) if done == 0 => return self.handle_silence(),
+                Ok(Err(error)) if error.kind() == PublishErrorKind::TimedOut && done == 0 => {
+                    return self.handle_silence();
+                }
+                Err(_) => return Ok(done),
                 Ok(Err(error)) if error.kind() == PublishErrorKind::StreamNotFound => {
                     return Err(BusError::NoStream { stream: EVENTS_STREAM });
                 }
@@ -177,5 +198,15 @@ impl EventLog {
             }
         }
         Ok(done)
+    }
+
+    /// Nothing of a window was answered. The end of the stream was read since the window before: the server is there.
+    fn handle_silence(&mut self) -> Result<usize, BusError> {
+        tracing::debug!("the event stream answers to no message");
+        self.silent = self.silent.saturating_add(1);
+        if self.silent < SILENT_MAX {
+            return Ok(0);
+        }
+        Err(BusError::StreamRefuses { stream: EVENTS_STREAM, source: boxed(Silent) })
     }
 }

@@ -120,6 +120,11 @@ impl ControlPlane {
 
     /// Starts all of it, the gateway with more settings than it needs.
     pub(crate) async fn start_with(more: &[Setting]) -> Self {
+        Self::start_on(more, |keys| NatsServer::start_with(NatsVersion::Current, keys)).await
+    }
+
+    /// The same with a NATS that is started so, by what `init` made for it.
+    pub(crate) async fn start_on(more: &[Setting], nats: impl FnOnce(&Path) -> NatsServer) -> Self {
         let folder = tempfile::Builder::new().prefix("hf-").tempdir().expect("a folder");
         let keys = folder.path().join("keys");
         let mut init = Command::new(program("holdfast-renderer"));
@@ -129,7 +134,7 @@ impl ControlPlane {
         let authority = authority.trim().parse().unwrap_or(TEST_AUTHORITY);
         let postgres = TestPostgres::start_empty();
         postgres.store(holdfast_store::testing::OWNER).migrate(authority).await.expect("migrates");
-        let nats = NatsServer::start_with(NatsVersion::Current, &keys.join("nats"));
+        let nats = nats(&keys.join("nats"));
 
         let [agents_port, operators_port, audit_port] = [free_port(), free_port(), free_port()];
         let place = Place { folder: folder.path(), nats: &nats, postgres: &postgres };
@@ -282,6 +287,11 @@ impl ControlPlane {
     /// Kills NATS, or starts it again.
     pub(crate) fn nats(&mut self) -> &mut NatsServer {
         &mut self.nats
+    }
+
+    /// How services and persons reach NATS.
+    pub(crate) fn nats_url(&self) -> String {
+        self.nats.url().replace("nats://", "tls://")
     }
 
     /// Stops Postgres, or starts it again.

@@ -1,6 +1,7 @@
-//! A real nats-server on loopback.
+//! A real nats-server on loopback, on the disk of the machine or on a small one that can be filled.
 
 use std::ffi::OsString;
+use std::io::{BufRead as _, BufReader, ErrorKind, Write as _};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -40,6 +41,47 @@ pub struct NatsServer {
     keys: Option<PathBuf>,
     /// Its place in a cluster, if it is in one.
     member: Option<Member>,
+    /// The disk of its store, if that is a small one.
+    disk: Option<Disk>,
+}
+
+/// A file system of some MiB in memory that nobody sees but who is in a namespace of mounts, held open by a process of its own: with that, all of it is gone,
+/// also if the test dies.
+struct Disk {
+    holder: Child,
+    /// Its root, as it is seen from outside.
+    root: PathBuf,
+}
+
+/// What fills a disk.
+const BALLAST: &str = "ballast";
+
+impl Disk {
+    /// Mounts one at a folder.
+    fn mount(at: &Path, mib: usize) -> Self {
+        // It ends with its input, which is the test's end of a pipe.
+        let script = format!("mount -t tmpfs -o size={mib}m holdfast-test \"$0\" && echo mounted && exec cat");
+        let mut holder = Command::new("unshare")
+            .args(["--mount", "sh", "-c", &script])
+            .arg(at)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("util-linux is installed");
+        let mut said = String::new();
+        BufReader::new(holder.stdout.take().expect("it is piped")).read_line(&mut said).expect("it says something");
+        assert_eq!(said, "mounted\n", "a test with a full disk needs root");
+        let inside = at.strip_prefix("/").expect("a whole path");
+        let root = Path::new("/proc").join(holder.id().to_string()).join("root").join(inside);
+        Self { holder, root }
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        drop(self.holder.kill());
+        drop(self.holder.wait());
+    }
 }
 
 /// A place in a cluster.
@@ -55,7 +97,7 @@ impl NatsServer {
     pub fn start(version: NatsVersion) -> Self {
         let port = free_port();
         let folder = tempfile::tempdir().expect("a folder for the store");
-        let mut server = Self { version, port, folder, child: None, keys: None, member: None };
+        let mut server = Self { version, port, folder, child: None, keys: None, member: None, disk: None };
         server.resume();
         server
     }
@@ -63,10 +105,22 @@ impl NatsServer {
     /// Starts one with the configuration that `holdfast-renderer init` made in a folder.
     #[must_use]
     pub fn start_with(version: NatsVersion, keys: &Path) -> Self {
+        Self::start_on(version, keys, None)
+    }
+
+    /// The same with its store on a disk of so many MiB. Needs root.
+    #[must_use]
+    pub fn start_on_small_disk(version: NatsVersion, keys: &Path, mib: usize) -> Self {
+        Self::start_on(version, keys, Some(mib))
+    }
+
+    fn start_on(version: NatsVersion, keys: &Path, mib: Option<usize>) -> Self {
         let folder = tempfile::tempdir().expect("a folder for the store");
-        let mut server =
-            Self { version, port: free_port(), folder, child: None, keys: Some(keys.to_owned()), member: None };
-        let store = server.folder.path().join("store");
+        let store = folder.path().join("store");
+        std::fs::create_dir(&store).expect("the folder is ours");
+        let disk = mib.map(|mib| Disk::mount(&store, mib));
+        let (port, keys_of) = (free_port(), Some(keys.to_owned()));
+        let mut server = Self { version, port, folder, child: None, keys: keys_of, member: None, disk };
         let text = format!(
             "listen: \"127.0.0.1:{}\"\njetstream {{ store_dir: \"{}\" }}\ninclude \"holdfast.conf\"\n",
             server.port,
@@ -87,7 +141,8 @@ impl NatsServer {
             let member = Member { name: format!("n{n}"), routes: routes.clone(), port };
             n += 1;
             let folder = tempfile::tempdir().expect("a folder for the store");
-            let mut server = Self { version, port: free_port(), folder, child: None, keys: None, member: Some(member) };
+            let mut server =
+                Self { version, port: free_port(), folder, child: None, keys: None, member: Some(member), disk: None };
             server.resume();
             server
         })
@@ -113,6 +168,33 @@ impl NatsServer {
         blocks
     }
 
+    /// Fills its small disk to the last byte.
+    ///
+    /// # Panics
+    /// When it has none, or something else than the end of the room ends it.
+    pub fn fill_disk(&self) {
+        let disk = self.disk.as_ref().expect("it was started on a small disk");
+        let mut ballast = std::fs::File::create(disk.root.join(BALLAST)).expect("it is mounted");
+        for size in [1 << 16, 1 << 12, 1] {
+            let block = vec![0x5a; size];
+            let error = loop {
+                if let Err(error) = ballast.write_all(&block) {
+                    break error;
+                }
+            };
+            assert_eq!(error.kind(), ErrorKind::StorageFull, "{error}");
+        }
+    }
+
+    /// Gives the room back.
+    ///
+    /// # Panics
+    /// When it was not filled.
+    pub fn free_disk(&self) {
+        let disk = self.disk.as_ref().expect("it was started on a small disk");
+        std::fs::remove_file(disk.root.join(BALLAST)).expect("it was filled");
+    }
+
     /// Kills it, as a power cut would end the process.
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
@@ -124,7 +206,16 @@ impl NatsServer {
     /// Starts it again on the same port and store.
     pub fn resume(&mut self) {
         let log = std::fs::File::create(self.log()).expect("the folder is ours");
-        let mut command = Command::new(self.version.program());
+        let mut command = match &self.disk {
+            None => Command::new(self.version.program()),
+            Some(disk) => {
+                let mut command = Command::new("nsenter");
+                let keys = self.keys.as_ref().expect("a small disk is one of a server with keys").display();
+                command.arg("--target").arg(disk.holder.id().to_string()).args(["--mount", &format!("--wdns={keys}")]);
+                command.arg("--").arg(self.version.program());
+                command
+            }
+        };
         match &self.keys {
             // The paths in that file are seen from the folder that the server is started in.
             Some(keys) => command.current_dir(keys).args(["--config", "server.conf"]),

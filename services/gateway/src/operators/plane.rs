@@ -17,7 +17,7 @@ use holdfast_identity::https;
 use holdfast_model::numbers::{AuthorityEpoch, EventSeq};
 use holdfast_runtime::Chain;
 use holdfast_store::Error as StoreError;
-use holdfast_store::plane::{EventPlace, PlaneFacts};
+use holdfast_store::plane::{EventPlace, PlaneFacts, WaitingEvents};
 use hyper::{Method, StatusCode};
 use serde::Deserialize;
 use time::OffsetDateTime;
@@ -56,6 +56,18 @@ pub(crate) async fn plane(State(door): State<Shared>, caller: Caller) -> Result<
 pub(super) async fn checks(door: &Door) -> Result<Vec<PlaneCheck>, Refusal> {
     let look = door.plane.look(door).await?;
     Ok(judge::judge(&look, *door.bus.borrow()))
+}
+
+/// Every check, and the events that wait for each step to the stream; nothing where it is not known how many.
+pub(super) async fn gauged(
+    door: &Door,
+) -> Result<(Vec<PlaneCheck>, [(&'static str, Option<WaitingEvents>); 2]), Refusal> {
+    let look = door.plane.look(door).await?;
+    let (unnumbered, unrelayed) = match &look {
+        Look::Unmigrated(_) => (None, None),
+        Look::Seen { facts, .. } => (Some(facts.unnumbered), facts.unrelayed),
+    };
+    Ok((judge::judge(&look, *door.bus.borrow()), [("number", unnumbered), ("stream", unrelayed)]))
 }
 
 /// Takes away what a token of some namespaces has no business with: names and addresses of processes, counts over all namespaces.

@@ -80,7 +80,15 @@ async fn fleet(door: &Door) -> Result<Values, Refusal> {
 }
 
 async fn plane(door: &Door) -> Result<Values, Refusal> {
-    Ok(plane_values(&plane::checks(door).await?))
+    let (checks, waiting) = plane::gauged(door).await?;
+    let mut values = plane_values(&checks);
+    for (before, waiting) in waiting {
+        let labels = vec![("before", before.to_owned())];
+        let (count, age) = waiting.map_or((f64::NAN, f64::NAN), |of| (number(of.count), of.age.as_secs_f64()));
+        values.insert(("holdfast_plane_events_waiting", labels.clone()), count);
+        values.insert(("holdfast_plane_events_waiting_seconds", labels), age);
+    }
+    Ok(values)
 }
 
 /// How many hosts are in each mode. What is in force on a host that a rollout holds is of an earlier revision: it is counted as held.
