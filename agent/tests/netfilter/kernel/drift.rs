@@ -14,8 +14,8 @@ use crate::support::{load_nft, output_of, try_nft};
 
 /// Noticed within this, and repaired within that.
 const NOTICED: Duration = Duration::from_secs(2);
-const REPAIRED: Duration = Duration::from_secs(5);
-const OWNER: &str = "HOLDFAST_AGENT_TABLE_OWNER";
+pub(super) const REPAIRED: Duration = Duration::from_secs(5);
+pub(super) const OWNER: &str = "HOLDFAST_AGENT_TABLE_OWNER";
 
 const OTHERS: &str = "
 table ip nat {
@@ -35,7 +35,7 @@ fn peers_set(host: &Host) -> String {
 }
 
 /// What the agent says of its last drift.
-fn last_drift(host: &Host) -> (u64, Option<String>, DriftCounts) {
+pub(super) fn last_drift(host: &Host) -> (u64, Option<String>, DriftCounts) {
     let policy = host.status()["policy"].clone();
     let last = &policy["last_drift"];
     let counts = serde_json::from_value(last["differed"].clone()).unwrap_or_default();

@@ -10,15 +10,19 @@ use std::time::{Duration, Instant};
 use holdfast_agent::engine::{Attempt, Depth, Kernel};
 use holdfast_agent::nft::{Netfilter, TableOwner};
 use holdfast_agent::plan::{Kept, Ruleset, layout};
+use holdfast_model::drift::DriftKind;
 use holdfast_model::policy::Mode;
 use tempfile::TempDir;
 
 use super::beside::theirs;
+use super::drift::{OWNER, REPAIRED, last_drift};
 use super::flows::{KEPT_PEER, Tcp, host_port};
 use super::hosts::shut_but_for;
+use super::session::{applied, isolated, world};
+use crate::support::agent::Host;
 use crate::support::bodies::tcp;
 use crate::support::namespace::Namespace;
-use crate::support::output_of;
+use crate::support::{output_of, try_nft};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -229,6 +233,85 @@ fn firewalld_starts_changes_and_reloads_beside_our_table_and_neither_touches_the
             ("a complete reload", vec![firewalld.command(&["--complete-reload"])]),
         ];
         live_beside(&host, &peer, owner, &steps);
+    }
+}
+
+/// Our table, owned or not: its sets and chains, sorted, for the order of chains means nothing.
+fn our_table(host: &Host) -> Vec<String> {
+    let list = || output_of("nft", &["--stateless", "--numeric", "list", "table", "inet", "holdfast"]);
+    let listed = host.namespace.run(list);
+    let (_, held) = listed.split_once('\n').unwrap();
+    let mut blocks: Vec<String> = held.split("\n\n").map(|one| one.trim_end_matches(['}', '\n']).to_owned()).collect();
+    blocks.sort_unstable();
+    blocks
+}
+
+/// What firewalld has in the kernel.
+fn tables_of_firewalld(host: &Host) -> String {
+    let theirs = host.namespace.run(theirs_without_counters);
+    assert!(theirs.contains("table inet firewalld"), "{theirs}");
+    theirs
+}
+
+/// The agent runs and holds a session while firewalld starts, changes, reloads, ends and comes back: our table is the same to the byte each time, proven
+/// within five seconds, and firewalld's are its own to change. Who touches ours beside it is told by name, and what is mended is ours alone.
+#[test]
+fn firewalld_reloads_beside_a_running_agent_whose_table_stays_and_who_touches_it_is_told_by_name() {
+    for owner in ["off", "on"] {
+        let (mut host, mut gateway, _far) = world();
+        host.set_variable(OWNER, Some(owner));
+        host.run_session();
+        let (mut session, _) = gateway.open();
+        applied(&session.policy(1, &isolated(&["10.0.0.1", "10.0.0.3"])));
+        let before = our_table(&host);
+        let mut firewalld = Firewalld::start(&host.namespace);
+        let stands = |what: &str, drifts: u64| {
+            let began = Instant::now();
+            host.wait_until("ours is proven", || host.status()["policy"]["proven"] == true);
+            assert!(began.elapsed() < REPAIRED, "{what}: after {:?}", began.elapsed());
+            assert_eq!(our_table(&host), before, "{what}");
+            assert_eq!(last_drift(&host).0, drifts, "{what}: {:?}", last_drift(&host));
+        };
+        stands("it started", 0);
+        let steps: [(&str, &[&str]); 4] = [
+            ("a change", &["--add-port=90/tcp"]),
+            ("a permanent change", &["--permanent", "--add-port=91/tcp"]),
+            ("a reload", &["--reload"]),
+            ("a complete reload", &["--complete-reload"]),
+        ];
+        for (what, words) in steps {
+            let words = firewalld.command(words);
+            host.namespace.run(move || words.run());
+            stands(what, 0);
+            tables_of_firewalld(&host);
+        }
+        assert!(tables_of_firewalld(&host).contains("dport 91"), "its reload is in force");
+
+        // Another process deletes ours in the middle of its day.
+        let theirs = tables_of_firewalld(&host);
+        let deleted = host.namespace.run(|| try_nft("delete table inet holdfast"));
+        assert_eq!(deleted, owner == "off", "an owned table is nobody's to delete");
+        let drifts = u64::from(deleted);
+        if deleted {
+            host.wait_until("it is noticed", || last_drift(&host).0 == drifts);
+            assert_eq!(last_drift(&host).1.as_deref(), Some("nft"), "and it was not firewalld");
+            assert_eq!(session.drift_until(DriftKind::Found, 1).writer.expect("a process").name.as_str(), "nft");
+        }
+        stands("it was deleted", drifts);
+        assert_eq!(tables_of_firewalld(&host), theirs, "what is repaired is ours");
+        let reload = firewalld.command(&["--reload"]);
+        host.namespace.run(move || reload.run());
+        stands("a reload after that", drifts);
+
+        // It ends and takes what is its own along, and comes back.
+        drop(firewalld);
+        stands("its end", drifts);
+        firewalld = Firewalld::start(&host.namespace);
+        stands("its return", drifts);
+        tables_of_firewalld(&host);
+        // The session went through all of it.
+        applied(&session.policy(2, &isolated(&["10.0.0.1", "10.0.0.4"])));
+        drop(firewalld);
     }
 }
 
