@@ -5,15 +5,17 @@
 //!   the record that was being written and nothing else.
 //! - However many updates fail, or stay on trial, it is made small once it is long.
 //! - An unusable file is never written to: it is moved aside when something good is to be kept, and so is whatever took the place of a good one.
+//! - What somebody else writes into it while it is open is found by its checksums.
 //! - Folder 0700, files 0600.
 
 mod fold;
 mod record;
 
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, Permissions};
-use std::io::{self, Read, Write};
+use std::io::{self, BufReader, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use holdfast_model::artifact;
 use holdfast_model::digest::Digest;
@@ -65,6 +67,23 @@ struct Open {
     snapshot_len: u64,
     /// The last write failed half way: what lies behind `len` is not ours to trust.
     dirty: bool,
+    /// When the file was changed last, by whomever, as it was read and found whole: until that moves nobody wrote to it.
+    whole_since: Option<Changed>,
+}
+
+/// When a file was changed last, in seconds and nanoseconds of its clock; nobody sets that by hand.
+type Changed = (i64, i64);
+
+fn changed(found: &Metadata) -> Changed {
+    (found.ctime(), found.ctime_nsec())
+}
+
+/// Whether a file was changed so long ago that whoever writes to it now changes that time, however coarse the clock of files is.
+fn is_settled(found: &Metadata) -> bool {
+    const COARSE: Duration = Duration::from_secs(2);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let then = u64::try_from(found.ctime()).map(Duration::from_secs).unwrap_or(Duration::MAX);
+    then.checked_add(COARSE).is_some_and(|then| then < now)
 }
 
 /// Last good of one host.
@@ -137,7 +156,7 @@ impl Ledger {
     fn continue_file(&mut self, path: &Path, len: u64, sum: Checksum, dirty: bool) -> Result<(), Error> {
         let opened = OpenOptions::new().append(true).open(path);
         let file = opened.map_err(|source| Error::Io { doing: "open", path: path.to_owned(), source })?;
-        self.open = Some(Open { file, len, sum, snapshot_len: 0, dirty });
+        self.open = Some(Open { file, len, sum, snapshot_len: 0, dirty, whole_since: None });
         Ok(())
     }
 
@@ -232,10 +251,30 @@ impl Ledger {
         ((found.dev(), found.ino()) == (own.dev(), own.ino())).then_some((found, open))
     }
 
-    /// Whether it is there as it was written. What a write that failed left behind is cut off before the next.
-    fn is_whole(&self) -> bool {
-        let is_whole = |found: &Metadata, open: &Open| found.len() == open.len || open.dirty && found.len() > open.len;
-        self.open.is_none() || self.in_place().is_some_and(|(found, open)| is_whole(&found, open))
+    /// Whether it is there as it was written: its length, and where anybody wrote to it since it was looked at, every byte. What a write that failed left
+    /// behind is cut off before the next.
+    fn is_whole(&mut self) -> bool {
+        let Some(_) = &self.open else { return true };
+        let Some((found, open)) = self.in_place() else { return false };
+        let is_as_long = found.len() == open.len || open.dirty && found.len() > open.len;
+        let (is_known, len, sum) = (open.whole_since == Some(changed(&found)), open.len, open.sum);
+        if is_known || !is_as_long {
+            return is_as_long;
+        }
+        let read = File::open(self.file()).and_then(|file| record::sum_of(&mut BufReader::new(file), self.host, len));
+        match read {
+            Ok(read) if read == Some(sum) => {
+                if let Some(open) = &mut self.open {
+                    open.whole_since = is_settled(&found).then(|| changed(&found));
+                }
+                true
+            }
+            Ok(_) => false,
+            Err(error) => {
+                tracing::warn!(%error, "the ledger cannot be read back");
+                false
+            }
+        }
     }
 
     /// Writes down what was taken back and is not on disk yet.

@@ -4,6 +4,8 @@
 //!   so that no record can be left out, moved or taken from another file.
 //! - A file that ends inside a record was cut by a crash while it was written: what stands before it is whole. Anything else is broken.
 
+use std::io::{self, Read};
+
 use holdfast_model::desired::Stamp;
 use holdfast_model::digest::Digest;
 use holdfast_model::ids::{AuthorityId, HostId};
@@ -30,6 +32,10 @@ fn checksum(parts: &[&[u8]]) -> Checksum {
     for part in parts {
         hasher.update(part);
     }
+    shortened(&hasher)
+}
+
+fn shortened(hasher: &blake3::Hasher) -> Checksum {
     let mut short = [0; CHECKSUM_BYTES];
     short.iter_mut().zip(hasher.finalize().as_bytes()).for_each(|(to, from)| *to = *from);
     short
@@ -211,6 +217,47 @@ fn read_line(bytes: &[u8], at: usize, before: &Checksum) -> Result<Option<(Line,
         _ => return Err(Fault::Nonsense(at)),
     };
     Ok(Some((line, end, expected)))
+}
+
+/// The checksum that the record behind so many bytes is bound to, as a file has it; nothing where it is not a whole ledger of this host to there. However
+/// long the file is, little of it is in memory at once.
+pub(super) fn sum_of(from: &mut impl Read, host: Option<HostId>, len: u64) -> io::Result<Option<Checksum>> {
+    match follow(from, host, len) {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
+        followed => followed,
+    }
+}
+
+fn follow(from: &mut impl Read, host: Option<HostId>, len: u64) -> io::Result<Option<Checksum>> {
+    let (expected, mut before) = header(host);
+    let mut found = [0; HEADER_BYTES];
+    from.read_exact(&mut found)?;
+    let mut at = HEADER_BYTES as u64;
+    if found[..] != expected[..] {
+        return Ok(None);
+    }
+    while at < len {
+        let (mut head, mut head_sum, mut sum) = ([0; HEAD_BYTES], [0; CHECKSUM_BYTES], [0; CHECKSUM_BYTES]);
+        from.read_exact(&mut head)?;
+        from.read_exact(&mut head_sum)?;
+        if head_sum != checksum(&[&before, &head]) {
+            return Ok(None);
+        }
+        let [_, payload @ ..] = head;
+        let payload = u64::from(u32::from_be_bytes(payload));
+        let mut hasher = blake3::Hasher::new_derive_key(CONTEXT);
+        hasher.update(&head_sum);
+        if hasher.update_reader(from.by_ref().take(payload))?.count() != payload + CHECKSUM_BYTES as u64 {
+            return Ok(None);
+        }
+        from.read_exact(&mut sum)?;
+        if sum != shortened(&hasher) {
+            return Ok(None);
+        }
+        before = sum;
+        at = at.saturating_add((HEAD_BYTES + 2 * CHECKSUM_BYTES) as u64).saturating_add(payload);
+    }
+    Ok((at == len).then_some(before))
 }
 
 fn record(payload: &[u8]) -> Option<Record> {

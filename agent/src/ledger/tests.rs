@@ -380,7 +380,22 @@ fn a_ledger_that_was_removed_cut_or_replaced_while_it_was_written_to_is_made_aga
     let path = ledger.file();
     let shorter = || OpenOptions::new().write(true).open(&path).and_then(|file| file.set_len(60));
     let replaced = || fs::remove_file(&path).and_then(|()| fs::write(&path, "another's"));
-    let harms: [&dyn Fn() -> io::Result<()>; 3] = [&|| fs::remove_file(&path), &shorter, &replaced];
+    // Inside, by one bit of the last record, of a payload, of a head and of the header: it is as long as it was.
+    let flipped = |from_end: bool, at: usize| {
+        let mut bytes = fs::read(&path)?;
+        let at = if from_end { bytes.len() - at } else { at };
+        bytes[at] ^= 4;
+        OpenOptions::new().write(true).open(&path)?.write_all(&bytes)
+    };
+    let harms: [&dyn Fn() -> io::Result<()>; 7] = [
+        &|| fs::remove_file(&path),
+        &shorter,
+        &replaced,
+        &|| flipped(true, 1),
+        &|| flipped(false, HEADER_BYTES + 60),
+        &|| flipped(false, HEADER_BYTES + 1),
+        &|| flipped(false, 9),
+    ];
     for harm in harms {
         harm().expect("it is ours");
         assert!(ledger.ensure_kept(&after).expect("made again"));
@@ -397,4 +412,29 @@ fn a_ledger_that_was_removed_cut_or_replaced_while_it_was_written_to_is_made_aga
     fs::write(path.join("in the way"), "").expect("it is ours");
     fs::create_dir(folder.path().join(format!("{STANDALONE_FILE}{NEW}"))).expect("it is ours");
     assert!(ledger.ensure_kept(&confirmed(&history[2])).is_err());
+}
+
+#[test]
+fn a_ledger_that_nobody_wrote_to_is_read_back_once_and_each_write_by_anybody_is_found() {
+    let (folder, history) = (tempdir().expect("a folder"), history(2));
+    write(&folder, &history[..1]);
+    let (mut ledger, ..) = open(&folder);
+    let after = confirmed(&history[0]);
+    let is_known = |ledger: &Ledger| ledger.open.as_ref().is_some_and(|open| open.whole_since.is_some());
+    assert!(!ledger.ensure_kept(&after).expect("kept") && !is_known(&ledger), "it was written a moment ago");
+    // Once the time of its last change is over, nobody can write to it and leave that as it is.
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while !is_known(&ledger) {
+        assert!(std::time::Instant::now() < deadline, "it stays young");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        assert!(!ledger.ensure_kept(&after).expect("kept"));
+    }
+    let mut bytes = fs::read(ledger.file()).expect("it is ours");
+    *bytes.last_mut().expect("it is long") ^= 1;
+    let path = ledger.file();
+    OpenOptions::new().write(true).open(&path).and_then(|mut file| file.write_all(&bytes)).expect("it is ours");
+    assert!(ledger.ensure_kept(&after).expect("made again"));
+    assert_eq!(open(&folder).1, Loaded::Found { good: Some(history[0].clone()), candidate: None });
+    keep(&mut ledger, Some(&history[0]), &history[1]);
+    assert!(!ledger.ensure_kept(&confirmed(&history[1])).expect("kept"), "our own write is none of anybody else");
 }

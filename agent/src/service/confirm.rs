@@ -18,6 +18,7 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
+use super::starts::Windows;
 use super::worker::{Unproven, Worker, WorkerGone};
 
 /// How long one gateway may take for an echo.
@@ -30,13 +31,13 @@ const RETRY_AFTER_WINDOW: Duration = Duration::from_secs(5);
 ///
 /// # Errors
 /// [`WorkerGone`] when the process is about to end.
-pub(super) async fn run(worker: Worker, window: Duration) -> Result<std::convert::Infallible, WorkerGone> {
+pub(super) async fn run(worker: Worker, windows: Windows) -> Result<std::convert::Infallible, WorkerGone> {
     let mut unproven = worker.unproven();
     loop {
         while unproven.borrow_and_update().is_none() {
             unproven.changed().await.map_err(|_| WorkerGone)?;
         }
-        prove(&worker, window).await?;
+        prove(&worker, windows).await?;
     }
 }
 
@@ -61,14 +62,17 @@ impl Judged {
 }
 
 /// Until nothing has to be proven any more.
-async fn prove(worker: &Worker, window: Duration) -> Result<(), WorkerGone> {
+async fn prove(worker: &Worker, windows: Windows) -> Result<(), WorkerGone> {
     let mut unproven = worker.unproven();
     let mut judged: Option<Judged> = None;
     loop {
         let Some(of) = *unproven.borrow_and_update() else { return Ok(()) };
         let case = match judged.take().filter(|judged| judged.of == of) {
             Some(case) => case,
-            None => Judged { of, deadline: Instant::now() + window, drops_before: worker.gateway_drops().await? },
+            None => {
+                let deadline = Instant::now() + windows.of(of.stamp);
+                Judged { of, deadline, drops_before: worker.gateway_drops().await? }
+            }
         };
         let case = judged.insert(case);
         let gateways = worker.gateways().await?;
@@ -86,7 +90,7 @@ async fn prove(worker: &Worker, window: Duration) -> Result<(), WorkerGone> {
         }
         tokio::select! {
             // In its time not sooner when something newer comes: one echo is of all that came before it, however much that was.
-            () = sleep(if is_over { RETRY_AFTER_WINDOW } else { RETRY.min(window) }) => {}
+            () = sleep(if is_over { RETRY_AFTER_WINDOW } else { RETRY.min(windows.of(of.stamp)) }) => {}
             changed = unproven.changed(), if is_over => changed.map_err(|_| WorkerGone)?,
         }
     }

@@ -10,6 +10,7 @@ mod forwarding;
 mod lock;
 mod notices;
 mod run;
+mod starts;
 mod status;
 mod war;
 mod worker;

@@ -16,6 +16,7 @@ use super::confirm;
 use super::forwarding::Forwarded;
 use super::lock::{Lock, LockError};
 use super::notices;
+use super::starts::Windows;
 use super::status::{LastOutcome, PolicyStatus, Status, TableStatus};
 use super::worker::{Report, Start, StartError, Worker, WorkerGone, take_table_away};
 use crate::engine::Cause;
@@ -155,6 +156,8 @@ pub async fn run(config: Config) -> Result<(), Error> {
         local,
         verify_interval: config.verify_interval,
     })?;
+    let carried = worker.unproven().borrow().filter(|one| one.is_on_trial).map(|one| one.stamp);
+    let windows = Windows::at_start(&config.state_folder, carried, config.confirm_window);
     notices::listen(&worker)?;
     let server = Server::listen(&config.state_folder).map_err(Error::Local)?;
     let (local_changes, leaving) = (watch::Sender::new(0_u64), watch::Sender::new(false));
@@ -174,7 +177,7 @@ pub async fn run(config: Config) -> Result<(), Error> {
             return Err(Error::Policy(error));
         }
     }
-    let proofs = confirm::run(service.worker.clone(), service.config.confirm_window);
+    let proofs = confirm::run(service.worker.clone(), windows);
     let sessions = Box::pin(async move {
         let Some(shell) = shell else { return std::future::pending().await };
         tokio::select! {

@@ -246,7 +246,7 @@ impl Thread {
         let kept = self.engine.ensure_kept();
         match &kept {
             Ok(false) => {}
-            Ok(true) => tracing::warn!("the ledger was removed, cut or replaced, and is made again"),
+            Ok(true) => tracing::warn!("the ledger was removed or changed by somebody else, and is made again"),
             Err(error) if !self.memory.is_lost => {
                 tracing::error!(error = &**error as &dyn std::error::Error, "the ledger is not on the disk any more");
             }

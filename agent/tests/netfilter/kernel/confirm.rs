@@ -113,6 +113,50 @@ fn an_agent_that_is_killed_in_the_window_takes_the_policy_back_when_it_runs_agai
     assert_refused(&session.policy(2, &isolated(&["10.0.0.1"])));
 }
 
+/// Each time long before a trial's time is over, so that no process of them ends one.
+#[test]
+fn an_agent_that_is_killed_again_and_again_under_a_trial_goes_back_all_the_same_and_never_from_one_whose_gateway_is_down()
+ {
+    const LONG_MS: u64 = 16_000;
+    let (mut host, mut gateway, _far) = unguarded();
+    let before = ruleset(&host);
+    host.set_variable("HOLDFAST_AGENT_CONFIRM_WINDOW_MS", Some(&LONG_MS.to_string()));
+    host.end(Signal::SIGTERM);
+    host.run_session();
+    let started_anew = |host: &Host, version| {
+        host.end(Signal::SIGKILL);
+        host.run_session();
+        host.wait_until("it runs", || host.ask(&["healthcheck"]).status.success());
+        (host.applied_version(), host.status()["policy"]["on_trial"] == true) == (Some(version), true)
+    };
+    cut_off(&host, &mut gateway);
+    for nth in 1..=2 {
+        assert!(started_anew(&host, 2), "start {nth}");
+        assert_ne!(ruleset(&host), before, "the kernel enforces on");
+    }
+    host.end(Signal::SIGKILL);
+    let began = Instant::now();
+    host.run_session();
+    host.wait_until("it runs", || host.ask(&["healthcheck"]).status.success());
+    host.wait_until("it is taken back", || host.applied_version() == Some(1));
+    assert!(began.elapsed() < Duration::from_millis(LONG_MS / 2), "sooner than in its time: {:?}", began.elapsed());
+    assert_eq!(ruleset(&host), before);
+    {
+        let (mut session, _) = gateway.open();
+        assert_refused(&session.policy(2, &isolated(&["10.0.0.1"])));
+        // Another leads to the gateway, which is held still from now on.
+        applied(&session.policy(3, &open_to("10.0.0.9")));
+    }
+    for nth in 1..=4 {
+        assert!(started_anew(&host, 3), "start {nth}");
+    }
+    let until = Instant::now() + Duration::from_millis(LONG_MS / 2);
+    host.wait_until("its short time is long over", || Instant::now() > until);
+    assert_eq!((host.applied_version(), &host.status()["policy"]["on_trial"]), (Some(3), &true.into()));
+    gateway.echo_until(|| is_confirmed(&host));
+    assert_eq!(host.applied_version(), Some(3));
+}
+
 #[test]
 fn a_policy_that_was_kept_beside_a_local_one_is_on_trial_once_that_is_gone_and_taken_back_if_it_cuts_the_host_off() {
     let (host, mut gateway, _far) = unguarded();

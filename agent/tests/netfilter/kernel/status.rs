@@ -1,5 +1,7 @@
 //! What a running agent says of its host as a whole: complete, signed, after each outcome, and true.
 
+use std::io::Write as _;
+
 use holdfast_model::artifact;
 use holdfast_model::condition::{Basis, ConditionType, Holds, Reason};
 use holdfast_model::desired::Component;
@@ -256,6 +258,12 @@ fn a_ledger_that_is_removed_while_the_agent_runs_is_made_again_on_the_slow_tick_
         session.status_until("it is gone", |report| of(report, ConditionType::LedgerReadable) == lost);
         std::fs::remove_dir(&new).unwrap();
         session.status_until("it is made again", |report| of(report, ConditionType::LedgerReadable) == yes(1));
+        // Somebody else writes into it, and it is as long as it was.
+        let written = std::fs::read(&file).unwrap();
+        let mut altered = written.clone();
+        *altered.last_mut().unwrap() ^= 1;
+        std::fs::OpenOptions::new().write(true).open(&file).unwrap().write_all(&altered).unwrap();
+        host.wait_until("it is put right", || std::fs::read(&file).unwrap() == written);
     }
     host.end(Signal::SIGKILL);
     host.run_session();
