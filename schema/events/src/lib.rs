@@ -17,6 +17,7 @@ mod hint_numbers;
 mod keys;
 mod place;
 mod record;
+pub mod relay;
 mod secret_free;
 mod subject;
 mod text;

@@ -6,10 +6,24 @@
 /// One plausible mistake of a machine.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Mutant {
+    /// The relay goes on behind what the stream may not have.
+    CursorAdvanced,
+    /// A doubt about hints that comes while a compare runs is forgotten.
+    DoubtForgotten,
+    /// The goodbye of a session is written before what was seen in it.
+    GoodbyeFirst,
+    /// Of a batch of facts that is refused for a value, only one half is tried again.
+    HalfForgotten,
     /// The end of an older session ends the newer one too.
     LateCleanupUnfenced,
+    /// A lease is counted from when its answer came.
+    LeaseFromAnswer,
     /// What was marked while a build was under way is forgotten with that build.
     MarkDropped,
+    /// The end of an older session takes the newer one out of the gateway's map.
+    OlderEndTakesNewer,
+    /// A sign of life is written late with the age that it had at the first try.
+    PresenceKept,
     /// A failed recovery is answered by another recovery.
     RecoveryLoops,
     /// A write counts under any session while one is open.
@@ -26,9 +40,16 @@ pub enum Mutant {
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 15] = [
+        Self::CursorAdvanced,
+        Self::DoubtForgotten,
+        Self::GoodbyeFirst,
+        Self::HalfForgotten,
         Self::LateCleanupUnfenced,
+        Self::LeaseFromAnswer,
         Self::MarkDropped,
+        Self::OlderEndTakesNewer,
+        Self::PresenceKept,
         Self::RecoveryLoops,
         Self::StaleEpochAdmitted,
         Self::TipNotAdvanced,
@@ -41,8 +62,15 @@ impl Mutant {
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
+            Self::CursorAdvanced => "cursor-advanced",
+            Self::DoubtForgotten => "doubt-forgotten",
+            Self::GoodbyeFirst => "goodbye-first",
+            Self::HalfForgotten => "half-forgotten",
             Self::LateCleanupUnfenced => "late-cleanup-unfenced",
+            Self::LeaseFromAnswer => "lease-from-answer",
             Self::MarkDropped => "mark-dropped",
+            Self::OlderEndTakesNewer => "older-end-takes-newer",
+            Self::PresenceKept => "presence-kept",
             Self::RecoveryLoops => "recovery-loops",
             Self::StaleEpochAdmitted => "stale-epoch-admitted",
             Self::TipNotAdvanced => "tip-not-advanced",
@@ -56,8 +84,15 @@ impl Mutant {
     #[must_use]
     pub const fn meaning(self) -> &'static str {
         match self {
+            Self::CursorAdvanced => "what the stream did not say that it has counts as published",
+            Self::DoubtForgotten => "a doubt about hints that comes while a compare runs is forgotten",
+            Self::GoodbyeFirst => "the end of a session is written before what was seen in it",
+            Self::HalfForgotten => "of facts that are refused for a value in one of them, half are forgotten",
             Self::LateCleanupUnfenced => "the late end of an older session ends the newer one",
+            Self::LeaseFromAnswer => "a gateway's lease is counted from the answer, not from the question",
             Self::MarkDropped => "what is published while a build is under way is forgotten",
+            Self::OlderEndTakesNewer => "the late end of an older session takes the newer one off its gateway's map",
+            Self::PresenceKept => "a sign of life that is written late is taken for a fresh one",
             Self::RecoveryLoops => "a recovery that failed is answered by another recovery",
             Self::StaleEpochAdmitted => "what an older session says counts as if the newer one had said it",
             Self::TipNotAdvanced => "the gateway does not remember what it wrote last",

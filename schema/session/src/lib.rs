@@ -1,4 +1,5 @@
-//! Both halves of a session as pure machines, with the waiting between sessions, the watching within one, and the scheduler over many.
+//! Both halves of a session as pure machines, with the waiting between sessions, the watching within one, the scheduler over many, and what a gateway's
+//! process does beside them.
 //!
 //! - No clock, no socket, no task: `now` comes in as [`time::Instant`], bytes go out by `poll_transmit`, and `poll_timeout` says when to come back
 //!   and why. The same inputs give the same outputs; randomness is a seed.
@@ -14,5 +15,6 @@ pub mod gateway;
 pub mod limits;
 pub mod liveness;
 pub mod random;
+pub mod replica;
 pub mod scheduler;
 pub mod time;

@@ -5,7 +5,12 @@
 use std::time::Duration;
 
 use holdfast_session::random::Random;
+use holdfast_session::replica::{Limits, Pace};
 use holdfast_wire::message::SessionLimits;
+
+/// The product's pace of compares (`COMPARE_INTERVAL`, `HOLE_PAUSE`, `COMPARE_RETRY`).
+pub(crate) const PACE: Pace =
+    Pace { interval: Duration::from_secs(30), doubt_pause: Duration::from_secs(1), retry: Duration::from_secs(5) };
 
 /// How sessions come to know of what is newer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -95,8 +100,10 @@ pub struct Plan {
     pub limits: SessionLimits,
     /// Builds at once on each gateway.
     pub builds_max: usize,
-    /// Facts that wait on each gateway.
-    pub facts_max: usize,
+    /// How facts wait on each gateway.
+    pub facts: Limits,
+    /// How far apart compares are.
+    pub pace: Pace,
     /// What a socket holds.
     pub socket_bytes: usize,
     /// How long bytes travel at most, in milliseconds.
@@ -117,6 +124,7 @@ impl Plan {
         };
         let kinds = Kind::ALL.into_iter().filter(|_| between(0, 9) < 4).collect();
         let small = |n: u64| usize::try_from(n).unwrap_or(1);
+        let ms = Duration::from_millis;
         let limits = SessionLimits {
             body_bytes_max: 64 * 1024,
             updates_in_flight_max: u16::try_from(between(1, 8)).unwrap_or(4),
@@ -132,7 +140,16 @@ impl Plan {
             fault_gap_ms: between(300, 12_000),
             limits,
             builds_max: small(between(4, 8)),
-            facts_max: small(between(24, 200)),
+            facts: Limits {
+                // In half of them little more than what hosts that connect at once make.
+                waiting_max: small(if between(0, 1) == 0 { between(14, 24) } else { between(24, 200) }),
+                batch_max: small(between(2, 48)),
+                gather: ms(between(1, 20)),
+                presence_gather: ms(between(50, 500)),
+                retry: ms(between(50, 300)),
+                retry_max: ms(between(500, 5_000)),
+            },
+            pace: PACE,
             socket_bytes: small(between(200, 6_000)),
             latency_ms: between(1, 60),
             read_ms: if between(0, 2) == 0 { between(10, 800) } else { 3 },

@@ -38,6 +38,16 @@ tally! {
     sessions,
     /// Hellos that a gateway without its lease sent away.
     refused_without_lease,
+    /// Times that a gateway's lease could not be renewed.
+    lapses,
+    /// Doubts about hints.
+    doubts,
+    /// Compares.
+    compares,
+    /// Facts that found no room.
+    without_room,
+    /// Facts that can never be written, and were left out.
+    left_out,
     /// Versions that were committed.
     versions,
     /// Updates written whole.
@@ -70,6 +80,10 @@ tally! {
     terms,
     /// Events that the stream took.
     published,
+    /// Batches of events of which the relay did not hear everything.
+    unclear,
+    /// Those of them that were still on their way when it gave them up.
+    given_up,
     /// Times that an operator asked for what had failed.
     asked_again,
     /// The longest way to rest, in simulated milliseconds.

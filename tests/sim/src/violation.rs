@@ -17,8 +17,11 @@ pub enum Invariant {
     MemoryIsBounded,
     /// Events are numbered without a hole, a cause before its effect, and the stream has them in that order, each once.
     EventsAreOrdered,
-    /// Versions rise by one, one version has one content, and only the leader of the newest term commits.
+    /// Versions rise by one, one version has one content, only the leader of the newest term commits, and no gateway writes once its lease could have
+    /// ended.
     OneWriter,
+    /// What a gateway took of a session is written, in order, its end last, and no sign of life is said to be younger than it is.
+    FactsAreKept,
 }
 
 impl Invariant {
@@ -33,6 +36,7 @@ impl Invariant {
             Self::MemoryIsBounded => "memory-is-bounded",
             Self::EventsAreOrdered => "events-are-ordered",
             Self::OneWriter => "one-writer",
+            Self::FactsAreKept => "facts-are-kept",
         }
     }
 }

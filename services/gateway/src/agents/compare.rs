@@ -1,30 +1,35 @@
 //! Waking sessions: by hints, and by a compare where hints may be missing.
 //!
 //! - The compare runs on every doubt about hints, and each 30 s ± jitter, by one query for all sessions of this replica. A hole in their numbers is a
-//!   doubt, and so is another renderer's first: the one before may have stored what it never told.
-//! - One that fails is tried again within 5 s: what raised the doubt is not forgotten.
+//!   doubt, and so is another renderer's first: the one before may have stored what it never told. When exactly is decided by the machine
+//!   ([`holdfast_session::replica::Compares`]), which the simulation drives too.
+//! - One that fails is tried again within 5 s: what raised the doubt is not forgotten. Hints go on while one is under way, however long it hangs.
 //! - It also finds a database that went back, and another life of the authority: sessions that are older begin anew, and say what they hold.
 //! - Nothing else asks the database while nothing changes.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
+use std::pin::Pin;
 use std::time::Duration;
 
 use holdfast_bus::Wake;
 use holdfast_events::{Hint, HintNumbers};
-use holdfast_model::desired::Component;
 use holdfast_model::ids::HostId;
 use holdfast_model::numbers::SessionEpoch;
 use holdfast_runtime::Chain;
-use holdfast_session::random::Random;
+use holdfast_session::replica::{self, Compares, HeldNow, Pace};
 use holdfast_store::session::{HostNewest, Newest};
 use tokio::sync::mpsc;
-use tokio::time::Instant;
 
 use super::absence::Absence;
 use super::answers::Answers;
+use super::clock::Clock;
 use super::limits::{COMPARE_RETRY, HOLE_PAUSE};
-use super::registry::{HeldNow, Registry};
+use super::registry::{Registry, newest_of};
+use super::session::FAR;
 use super::store::AgentsStore;
+
+/// A compare that is under way.
+type Comparing<'a> = Pin<Box<dyn Future<Output = bool> + Send + 'a>>;
 
 /// Runs until nobody wakes any more.
 pub(super) async fn run<S: AgentsStore>(
@@ -35,36 +40,46 @@ pub(super) async fn run<S: AgentsStore>(
     interval: Duration,
     seed: u64,
 ) {
-    let mut random = Random::new(seed);
-    let mut next = Instant::now() + jittered(interval, &mut random);
-    let mut numbers = HintNumbers::new();
-    let (mut compared, absence) = (None, Absence::default());
+    let clock = Clock::start();
+    let pace = Pace { interval, doubt_pause: HOLE_PAUSE, retry: COMPARE_RETRY };
+    let mut compares = Compares::new(pace, seed, clock.now());
+    let (mut numbers, absence) = (HintNumbers::new(), Absence::default());
+    let mut comparing: Option<Comparing<'_>> = None;
     loop {
-        let compare = tokio::select! {
+        if compares.poll_begin(clock.now()) {
+            comparing = Some(Box::pin(compare_all(&store, &registry, &absence)));
+        }
+        let next =
+            compares.poll_timeout().map_or_else(|| tokio::time::Instant::now() + FAR, |(at, _)| clock.instant_of(at));
+        tokio::select! {
+            is_compared = end_of(&mut comparing) => {
+                comparing = None;
+                compares.handle_ended(is_compared, clock.now());
+            }
             wake = wakes.recv() => match wake {
                 None => return,
                 Some(Wake::Lapsed) => {
                     answers.look();
-                    true
+                    compares.handle_lapse(clock.now());
                 }
                 Some(Wake::Hint(hint)) => {
                     if let Hint::Host(hint) = &hint && numbers.are_in_doubt_before(hint) {
                         metrics::counter!("holdfast_gateway_hint_holes_total").increment(1);
-                        next = next.min(compared.map_or_else(Instant::now, |at| at + HOLE_PAUSE));
+                        compares.handle_doubt(clock.now());
                     }
                     handle_hint(&registry, &answers, hint);
-                    false
                 }
             },
-            () = tokio::time::sleep_until(next) => true,
-        };
-        if compare {
-            let pause = jittered(interval, &mut random);
-            let is_compared = compare_all(&store, &registry, &absence).await;
-            let now = Instant::now();
-            next = now + if is_compared { pause } else { pause.min(COMPARE_RETRY) };
-            compared = Some(now);
+            () = tokio::time::sleep_until(next) => {}
         }
+    }
+}
+
+/// Waits for the end of the compare that is under way, for ever if there is none.
+async fn end_of(comparing: &mut Option<Comparing<'_>>) -> bool {
+    match comparing {
+        Some(comparing) => comparing.await,
+        None => std::future::pending().await,
     }
 }
 
@@ -111,18 +126,9 @@ async fn compare_all<S: AgentsStore>(store: &S, registry: &Registry, absence: &A
     }
 }
 
-/// Sessions that know more than the authority: it was restored from a backup, or promoted without the last commits. Each session, and each version, was
-/// there before it was asked.
+/// Sessions that know more than the authority, and begin anew.
 fn ahead(asked: &[HeldNow], newest: &[HostNewest]) -> Vec<(HostId, SessionEpoch)> {
-    let known: HashMap<HostId, &HostNewest> = newest.iter().map(|host| (host.host, host)).collect();
-    let is_ahead = |held: &&HeldNow| {
-        known.get(&held.host).is_none_or(|known| {
-            let of = |component| known.versions.iter().find(|(of, _)| *of == component).map(|(_, version)| *version);
-            known.session_epoch < held.session_epoch
-                || Component::ALL.into_iter().zip(held.built).any(|(component, built)| built > of(component))
-        })
-    };
-    let ahead: Vec<_> = asked.iter().filter(is_ahead).map(|held| (held.host, held.session_epoch)).collect();
+    let ahead = replica::ahead(asked, newest.iter().map(newest_of));
     if !ahead.is_empty() {
         tracing::warn!(
             sessions = ahead.len(),
@@ -130,10 +136,4 @@ fn ahead(asked: &[HeldNow], newest: &[HostNewest]) -> Vec<(HostId, SessionEpoch)
         );
     }
     ahead
-}
-
-/// The interval within a fifth either way, so that replicas do not ask in step.
-fn jittered(interval: Duration, random: &mut Random) -> Duration {
-    let whole = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX);
-    Duration::from_millis(whole / 5 * 4 + random.up_to(whole / 5 * 2))
 }

@@ -3,45 +3,49 @@
 //! - Renewed in the background, three times in its span. One that lapsed because the database was away ends no session: nothing is written, and no
 //!   session is opened, until it is held again.
 //! - It ends by the holder's own clock too, counted from before it asked: a process that was held still does not take it for held when it goes on.
+//!
+//! When it is held and when it is asked for is decided by the machine ([`holdfast_session::replica::Lease`]), which the simulation drives too.
 
 use std::time::Duration;
 
 use holdfast_runtime::{Chain, Shutdown};
+use holdfast_session::replica::Lease as Machine;
 use tokio::sync::watch;
-use tokio::time::Instant;
 
 use super::absence::Absence;
+use super::clock::Clock;
+use super::session::FAR;
 use super::store::AgentsStore;
-
-/// How long a claim or a renewal that failed is waited with, as a part of the span between renewals.
-const RETRY_PART: u32 = 10;
 
 /// Whether the lease is held.
 #[derive(Clone, Debug)]
 pub(super) struct Lease {
-    until: watch::Receiver<Option<Instant>>,
+    machine: watch::Receiver<Machine>,
+    clock: Clock,
 }
 
 /// What says so.
 #[derive(Debug)]
 pub(super) struct Holding {
-    until: watch::Sender<Option<Instant>>,
+    machine: watch::Sender<Machine>,
+    ttl: Duration,
+    clock: Clock,
 }
 
-/// One that is not held yet.
-pub(super) fn new() -> (Holding, Lease) {
-    let (holding, until) = watch::channel(None);
-    (Holding { until: holding }, Lease { until })
+/// One that is not held yet, and lasts so long.
+pub(super) fn new(ttl: Duration, clock: Clock) -> (Holding, Lease) {
+    let (holding, machine) = watch::channel(Machine::new(ttl));
+    (Holding { machine: holding, ttl, clock }, Lease { machine, clock })
 }
 
 impl Lease {
     /// Waits until it is held; false if nobody claims it any more.
     pub(super) async fn held(&mut self) -> bool {
         loop {
-            if self.until.borrow_and_update().is_some_and(|until| Instant::now() < until) {
+            if self.machine.borrow_and_update().is_held(self.clock.now()) {
                 return true;
             }
-            if self.until.changed().await.is_err() {
+            if self.machine.changed().await.is_err() {
                 return false;
             }
         }
@@ -49,10 +53,11 @@ impl Lease {
 }
 
 /// Holds the lease until `stopped`, and says whether it is held.
-pub(super) async fn run<S: AgentsStore>(store: S, ttl: Duration, holding: Holding, stopped: Shutdown) {
-    let (mut was_held, absence) = (false, Absence::default());
+pub(super) async fn run<S: AgentsStore>(store: S, holding: Holding, stopped: Shutdown) {
+    let Holding { machine: said, ttl, clock } = holding;
+    let (mut machine, absence) = (*said.borrow(), Absence::default());
     loop {
-        let asked = Instant::now();
+        machine.handle_asked(clock.now());
         let holds = match store.hold_lease(ttl).await {
             Ok(holds) => {
                 if let Some(failures) = absence.ended() {
@@ -70,15 +75,14 @@ pub(super) async fn run<S: AgentsStore>(store: S, ttl: Duration, holding: Holdin
                 false
             }
         };
-        if was_held && !holds {
+        if machine.handle_answer(holds, clock.now()) {
             metrics::counter!("holdfast_gateway_lease_lapses_total").increment(1);
         }
-        was_held = holds;
-        holding.until.send_replace(holds.then(|| asked + ttl));
-        let renewal = ttl / 3;
-        let wait = if holds { renewal } else { renewal / RETRY_PART };
+        said.send_replace(machine);
+        let next =
+            machine.poll_timeout().map_or_else(|| tokio::time::Instant::now() + FAR, |(at, _)| clock.instant_of(at));
         tokio::select! {
-            () = tokio::time::sleep(wait) => {}
+            () = tokio::time::sleep_until(next) => {}
             () = stopped.asked() => break,
         }
     }
@@ -91,17 +95,26 @@ pub(super) async fn run<S: AgentsStore>(store: S, ttl: Duration, holding: Holdin
 mod tests {
     use super::*;
 
+    const TTL: Duration = Duration::from_secs(30);
+
     #[tokio::test(start_paused = true)]
     async fn a_lease_ends_by_the_holders_own_clock_when_nobody_renews_it() {
-        let (holding, mut lease) = new();
-        holding.until.send_replace(Some(Instant::now() + Duration::from_secs(30)));
+        let clock = Clock::start();
+        let (holding, mut lease) = new(TTL, clock);
+        let hold = || {
+            holding.machine.send_modify(|machine| {
+                machine.handle_asked(clock.now());
+                machine.handle_answer(true, clock.now());
+            });
+        };
+        hold();
         assert!(lease.held().await);
-        tokio::time::sleep(Duration::from_secs(30)).await;
+        tokio::time::sleep(TTL).await;
         assert!(tokio::time::timeout(Duration::from_secs(1), lease.held()).await.is_err(), "it is over");
-        holding.until.send_replace(Some(Instant::now() + Duration::from_secs(30)));
+        hold();
         assert!(lease.held().await, "held again");
         drop(holding);
-        tokio::time::sleep(Duration::from_secs(30)).await;
+        tokio::time::sleep(TTL).await;
         assert!(!lease.held().await, "nobody claims it");
     }
 }

@@ -50,6 +50,8 @@ pub(super) struct Memory {
     away: Arc<AtomicBool>,
     /// Reads that are about these hosts get no answer meanwhile.
     silent: Arc<watch::Sender<BTreeSet<HostId>>>,
+    /// Compares get no answer meanwhile.
+    hangs: Arc<watch::Sender<bool>>,
     kept: Arc<Mutex<Kept>>,
 }
 
@@ -104,6 +106,7 @@ impl Memory {
             ca,
             away: Arc::default(),
             silent,
+            hangs: Arc::new(watch::channel(false).0),
             kept: Arc::default(),
         }
     }
@@ -119,6 +122,11 @@ impl Memory {
 
     pub(super) fn set_away(&self, away: bool) {
         self.away.store(away, Ordering::SeqCst);
+    }
+
+    /// Whether compares read, and are not answered.
+    pub(super) fn set_compares_hang(&self, hang: bool) {
+        self.hangs.send_replace(hang);
     }
 
     /// From now on what a host says cannot be written.
@@ -330,18 +338,23 @@ impl AgentsStore for Memory {
 
     async fn compare(&self, hosts: Vec<HostId>) -> Result<Newest, Refused> {
         let authority = self.authority();
-        let mut kept = self.kept()?;
-        kept.compares += 1;
-        let newest = |host: HostId| {
-            let versions = |component| Some((component, kept.desired.get(&(host, component))?.stamp.version));
-            let session_epoch = kept.hosts.get(&host)?.1;
-            Some(HostNewest {
-                host,
-                session_epoch,
-                versions: Component::ALL.into_iter().filter_map(versions).collect(),
-            })
+        let hosts = {
+            let mut kept = self.kept()?;
+            kept.compares += 1;
+            let newest = |host: HostId| {
+                let versions = |component| Some((component, kept.desired.get(&(host, component))?.stamp.version));
+                let session_epoch = kept.hosts.get(&host)?.1;
+                Some(HostNewest {
+                    host,
+                    session_epoch,
+                    versions: Component::ALL.into_iter().filter_map(versions).collect(),
+                })
+            };
+            hosts.into_iter().filter_map(newest).collect()
         };
-        Ok(Newest { authority, hosts: hosts.into_iter().filter_map(newest).collect() })
+        // Whoever lets it go on is there as long as this is.
+        let _ = self.hangs.subscribe().wait_for(|hangs| !hangs).await;
+        Ok(Newest { authority, hosts })
     }
 
     async fn record(&self, facts: Vec<Fact>) -> Result<FactsRecorded, Refused> {

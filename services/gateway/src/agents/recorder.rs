@@ -8,10 +8,11 @@
 //! - That the database is away is told once, however often it is tried, and so is its return.
 //! - Who looks at evidence is woken by what is news, not by what is said again: a fleet at rest wakes nobody.
 //! - A value that can never be written costs the one fact that it is in, loudly, and nobody else anything: a batch that is refused for one is split.
+//! - What waits, what goes together and what is tried again is decided by the machine ([`holdfast_session::replica::Facts`]), which the simulation
+//!   drives too.
 //! - No write begins without the process's lease, each try anew: another may have declared this one dead meanwhile. One that is under way as the
 //!   lease ends may still be done: what keeps it from harm is the session_epoch of each fact.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -19,19 +20,31 @@ use holdfast_events::Hint;
 use holdfast_model::ids::HostId;
 use holdfast_model::numbers::SessionEpoch;
 use holdfast_runtime::{Chain, Shutdown};
+pub(super) use holdfast_session::replica::NoRoom;
+use holdfast_session::replica::{Facts, Kind, Limits, Sort};
 use holdfast_store::session::{Fact, FactsRecorded, Seen};
 use tokio::sync::{Notify, mpsc};
-use tokio::time::Instant;
 
 use super::absence::Absence;
+use super::clock::Clock;
 use super::gauges;
 use super::lease::Lease;
 use super::limits::{
     DRAIN_LOOK, FACTS_BATCH_MAX, FACTS_MAX, PRESENCE_GATHER, RECORD_GATHER, RECORD_RETRY, RECORD_RETRY_MAX,
 };
 use super::registry::Registry;
+use super::session::FAR;
 use super::store::{AgentsStore, OfAValue as _};
 use super::words::seen_word;
+
+const LIMITS: Limits = Limits {
+    waiting_max: FACTS_MAX,
+    batch_max: FACTS_BATCH_MAX,
+    gather: RECORD_GATHER,
+    presence_gather: PRESENCE_GATHER,
+    retry: RECORD_RETRY,
+    retry_max: RECORD_RETRY_MAX,
+};
 
 /// Where sessions put what they saw.
 #[derive(Clone, Debug, Default)]
@@ -39,46 +52,59 @@ pub(super) struct Recorder {
     shared: Arc<Shared>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Shared {
-    waiting: Mutex<Gathering>,
-    writing: Mutex<Writing>,
+    facts: Mutex<Facts<StoreFacts>>,
     some: Notify,
+    clock: Clock,
 }
 
-#[derive(Debug, Default)]
-struct Gathering {
-    /// In the order in which they were seen.
-    facts: Vec<Fact>,
-    /// The newest word of each host of itself as a whole.
-    statuses: BTreeMap<HostId, Fact>,
-    heard: BTreeMap<HostId, (SessionEpoch, Instant)>,
+impl Default for Shared {
+    fn default() -> Self {
+        Self { facts: Mutex::new(Facts::new(LIMITS)), some: Notify::new(), clock: Clock::start() }
+    }
 }
 
-/// What was taken to be written and is not yet.
-#[derive(Clone, Copy, Debug, Default)]
-struct Writing {
-    facts: usize,
-    /// Since when none of it was written.
-    since: Option<Instant>,
-}
+/// Facts as the store takes them.
+#[derive(Debug)]
+struct StoreFacts;
 
-/// There is no room for another fact: the session that saw it cannot go on, since it would be lost.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct NoRoom;
+impl Kind for StoreFacts {
+    type Fact = Fact;
+
+    fn place(fact: &Fact) -> (HostId, SessionEpoch) {
+        (fact.host, fact.session_epoch)
+    }
+
+    fn sort(fact: &Fact) -> Sort {
+        match fact.seen {
+            Seen::Status(_) => Sort::Status,
+            Seen::Closed(_) => Sort::Goodbye,
+            Seen::Heard { .. } => Sort::Presence,
+            Seen::Addresses(_) | Seen::Drift(_) | Seen::Fault { .. } | Seen::Outcome(_) | Seen::SnapshotSent { .. } => {
+                Sort::Kept
+            }
+        }
+    }
+
+    fn presence(host: HostId, session_epoch: SessionEpoch, age: Duration) -> Fact {
+        let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
+        Fact { host, session_epoch, seen: Seen::Heard { age_ms } }
+    }
+}
 
 impl Recorder {
-    fn waiting(&self) -> MutexGuard<'_, Gathering> {
+    fn facts(&self) -> MutexGuard<'_, Facts<StoreFacts>> {
         // Nothing that can panic runs under this lock.
-        self.shared.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.facts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A host was heard just now: it coalesces, so it is always taken.
     pub(super) fn put_heard(&self, host: HostId, session_epoch: SessionEpoch) {
-        let mut waiting = self.waiting();
-        let is_first = waiting.heard.is_empty();
-        waiting.heard.insert(host, (session_epoch, Instant::now()));
-        drop(waiting);
+        let mut facts = self.facts();
+        let is_first = facts.waiting().1 == 0;
+        facts.put_heard(host, session_epoch, self.shared.clock.now());
+        drop(facts);
         if is_first {
             self.shared.some.notify_one();
         }
@@ -86,34 +112,7 @@ impl Recorder {
 
     /// Takes a fact.
     pub(super) fn put(&self, fact: Fact) -> Result<(), NoRoom> {
-        let mut waiting = self.waiting();
-        match &fact.seen {
-            // It takes the room of the one before it.
-            Seen::Status(_) => {
-                let newer = waiting.statuses.get(&fact.host).is_some_and(|one| one.session_epoch > fact.session_epoch);
-                if !newer {
-                    waiting.statuses.insert(fact.host, fact);
-                }
-            }
-            // A goodbye is the last of its session: it is always taken, and the last status goes before it.
-            Seen::Closed(_) => {
-                let last = waiting.statuses.remove(&fact.host);
-                waiting.facts.extend(last);
-                waiting.facts.push(fact);
-            }
-            Seen::Addresses(_)
-            | Seen::Drift(_)
-            | Seen::Fault { .. }
-            | Seen::Heard { .. }
-            | Seen::Outcome(_)
-            | Seen::SnapshotSent { .. } => {
-                if waiting.facts.len() >= FACTS_MAX {
-                    return Err(NoRoom);
-                }
-                waiting.facts.push(fact);
-            }
-        }
-        drop(waiting);
+        self.facts().put(fact, self.shared.clock.now())?;
         self.shared.some.notify_one();
         Ok(())
     }
@@ -121,37 +120,18 @@ impl Recorder {
     /// Leaves no room for any fact.
     #[cfg(test)]
     pub(super) fn fill(&self, fact: &Fact) {
-        self.waiting().facts.resize(FACTS_MAX, fact.clone());
+        while self.facts().put(fact.clone(), self.shared.clock.now()).is_ok() {}
     }
 
     /// How many facts wait, and of how many hosts a sign of life.
+    #[cfg(test)]
     pub(super) fn count(&self) -> (usize, usize) {
-        let waiting = self.waiting();
-        (waiting.facts.len() + waiting.statuses.len(), waiting.heard.len())
+        self.facts().waiting()
     }
 
     /// For how long the facts that are being written wait for that; nothing if there are none.
     pub(super) fn waits(&self) -> Option<Duration> {
-        self.writing().since.map(|since| since.elapsed())
-    }
-
-    fn writing(&self) -> MutexGuard<'_, Writing> {
-        // Nothing that can panic runs under this lock.
-        self.shared.writing.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// So many facts are being written.
-    fn set_writing(&self, facts: usize) {
-        let waiting = self.count().0;
-        let mut writing = self.writing();
-        // Each that is written, or left out, is a step.
-        if writing.facts != facts {
-            writing.since = (facts > 0).then(Instant::now);
-        }
-        writing.facts = facts;
-        drop(writing);
-        let waiting = u32::try_from(waiting + facts).unwrap_or(u32::MAX);
-        metrics::gauge!("holdfast_gateway_facts_waiting").set(waiting);
+        self.facts().waits(self.shared.clock.now())
     }
 
     /// Writes until the end is asked for, the last session has left and nothing waits any more.
@@ -160,61 +140,33 @@ impl Recorder {
         store: S,
         registry: Registry,
         bell: mpsc::Sender<Hint>,
-        lease: Lease,
+        mut lease: Lease,
         shutdown: Shutdown,
     ) {
-        let mut written_at = Instant::now();
-        let mut writer = Writer { store, registry, bell, lease, recorder: self.clone(), absence: Absence::default() };
+        let writer = Writer { store, registry, bell, recorder: self, absence: Absence::default() };
+        let Shared { some, clock, .. } = &*writer.recorder.shared;
         loop {
-            let (facts, heard) = self.count();
-            if facts == 0 {
-                if heard == 0 && shutdown.is_asked() && writer.registry.is_empty() {
-                    return;
-                }
-                tokio::select! {
-                    () = self.shared.some.notified() => {
-                        // A sign of life wakes too, and waits for the others.
-                        if self.count().0 > 0 {
-                            tokio::time::sleep_until(written_at + RECORD_GATHER).await;
-                        }
-                        continue;
-                    }
-                    // Presence alone is in no hurry: it is fresh for 45 s.
-                    () = tokio::time::sleep(PRESENCE_GATHER), if heard > 0 => {}
-                    // Sessions leave one by one while draining, and each leaves a goodbye.
-                    () = tokio::time::sleep(DRAIN_LOOK), if heard == 0 && shutdown.is_asked() => continue,
-                    () = shutdown.asked(), if !shutdown.is_asked() => continue,
-                }
-            }
-            if !writer.lease.held().await {
+            let (due, is_soonest) = writer.due();
+            if due.is_none() && shutdown.is_asked() && writer.registry.is_empty() {
                 return;
             }
-            written_at = Instant::now();
-            let batch = self.waiting().take();
-            if !writer.write(batch).await {
+            tokio::select! {
+                // A sign of life wakes too, and waits for the others.
+                () = some.notified(), if !is_soonest => continue,
+                () = tokio::time::sleep_until(due.unwrap_or_else(|| tokio::time::Instant::now() + FAR)) => {}
+                // Sessions leave one by one while draining, and each leaves a goodbye.
+                () = tokio::time::sleep(DRAIN_LOOK), if due.is_none() && shutdown.is_asked() => continue,
+                () = shutdown.asked(), if !shutdown.is_asked() => continue,
+            }
+            // While the database was away the lease may have lapsed: a try after that waits until it is held again.
+            if !lease.held().await {
                 return;
             }
+            let batch = writer.recorder.facts().poll_batch(clock.now());
+            if let Some(batch) = batch {
+                writer.write(batch).await;
+            }
         }
-    }
-}
-
-impl Gathering {
-    /// The next facts to write; how hosts are after what they answered, and signs of life after that, as old as they are now.
-    fn take(&mut self) -> Vec<Fact> {
-        let count = self.facts.len().min(FACTS_BATCH_MAX);
-        let mut batch: Vec<Fact> = self.facts.drain(..count).collect();
-        while batch.len() < FACTS_BATCH_MAX
-            && let Some((_, status)) = self.statuses.pop_first()
-        {
-            batch.push(status);
-        }
-        while batch.len() < FACTS_BATCH_MAX
-            && let Some((host, (session_epoch, at))) = self.heard.pop_first()
-        {
-            let age_ms = u64::try_from(at.elapsed().as_millis()).unwrap_or(u64::MAX);
-            batch.push(Fact { host, session_epoch, seen: Seen::Heard { age_ms } });
-        }
-        batch
     }
 }
 
@@ -223,46 +175,46 @@ struct Writer<S> {
     store: S,
     registry: Registry,
     bell: mpsc::Sender<Hint>,
-    lease: Lease,
     recorder: Recorder,
     absence: Absence,
 }
 
 impl<S: AgentsStore> Writer<S> {
-    /// Writes one batch, however long it takes; false if nobody claims the lease any more. While the database was away the lease may have lapsed: a
-    /// try after that waits until it is held again. Of a batch that is refused for a value in it, all the rest is written.
-    async fn write(&mut self, batch: Vec<Fact>) -> bool {
-        let (mut wait, mut parts) = (RECORD_RETRY, vec![batch]);
-        while let Some(mut part) = parts.pop() {
-            self.recorder.set_writing(part.len() + parts.iter().map(Vec::len).sum::<usize>());
-            let error = match self.store.record(part.clone()).await {
-                Ok(recorded) => {
-                    wait = RECORD_RETRY;
-                    self.handle_recorded(&part, &recorded);
-                    continue;
-                }
-                Err(error) => error,
-            };
-            if error.is_of_a_value() {
-                parts.extend(split(part, &error));
-                continue;
+    /// When there is something to write, and whether nothing that comes can make that sooner.
+    fn due(&self) -> (Option<tokio::time::Instant>, bool) {
+        let facts = self.recorder.facts();
+        let due = facts.poll_timeout().map(|(at, _)| self.recorder.shared.clock.instant_of(at));
+        (due, facts.waiting().0 > 0 || facts.writing() > 0)
+    }
+
+    /// Tries to write one batch. Of one that is refused for a value in it, all the rest is written.
+    async fn write(&self, batch: Vec<Fact>) {
+        self.show_waiting();
+        let count = batch.len();
+        let answer = self.store.record(batch).await;
+        let now = self.recorder.shared.clock.now();
+        match answer {
+            Ok(recorded) => {
+                let facts = self.recorder.facts().handle_written(now);
+                self.handle_recorded(&facts, &recorded);
             }
-            self.handle_failure(&error, part.len());
-            // How long ago a host was heard was true of the first try.
-            parts.push(std::mem::take(&mut part));
-            parts.iter_mut().for_each(|part| part.retain(|fact| !matches!(fact.seen, Seen::Heard { .. })));
-            parts.retain(|part| !part.is_empty());
-            if parts.is_empty() {
-                break;
+            Err(error) if error.is_of_a_value() => {
+                let left_out = self.recorder.facts().handle_refused(now);
+                left_out.iter().for_each(|fact| tell_left_out(fact, &error));
             }
-            tokio::time::sleep(wait).await;
-            wait = Duration::min(wait * 2, RECORD_RETRY_MAX);
-            if !self.lease.held().await {
-                return false;
+            Err(error) => {
+                self.handle_failure(&error, count);
+                self.recorder.facts().handle_failed(now);
             }
         }
-        self.recorder.set_writing(0);
-        true
+        self.show_waiting();
+    }
+
+    fn show_waiting(&self) {
+        let facts = self.recorder.facts();
+        let waiting = facts.waiting().0 + facts.writing();
+        drop(facts);
+        metrics::gauge!("holdfast_gateway_facts_waiting").set(u32::try_from(waiting).unwrap_or(u32::MAX));
     }
 
     fn handle_failure(&self, error: &dyn std::error::Error, facts: usize) {
@@ -300,17 +252,11 @@ fn is_news(facts: &[Fact], recorded: &FactsRecorded) -> bool {
     recorded.statuses_new > 0 || facts.iter().any(is_always)
 }
 
-/// The halves of a batch that was refused for a value in it, the later one first; of a single fact nothing: it would be refused for ever, and what
-/// waits behind it with it.
-fn split(mut facts: Vec<Fact>, error: &dyn std::error::Error) -> Vec<Vec<Fact>> {
-    if let [fact] = facts.as_slice() {
-        let (host, session_epoch) = (fact.host, fact.session_epoch);
-        tracing::error!(%host, %session_epoch, error = %Chain(error), fact = seen_word(&fact.seen), "a fact can never be written and is left out");
-        metrics::counter!("holdfast_gateway_facts_refused_total").increment(1);
-        return Vec::new();
-    }
-    let later = facts.split_off(facts.len() / 2);
-    vec![later, facts]
+/// A fact that can never be written is left out: it would be refused for ever, and what waits behind it with it.
+fn tell_left_out(fact: &Fact, error: &dyn std::error::Error) {
+    let (host, session_epoch) = (fact.host, fact.session_epoch);
+    tracing::error!(%host, %session_epoch, error = %Chain(error), fact = seen_word(&fact.seen), "a fact can never be written and is left out");
+    metrics::counter!("holdfast_gateway_facts_refused_total").increment(1);
 }
 
 /// Rings a bell. One that cannot be rung costs time: the listener's own clock looks too.
@@ -355,12 +301,12 @@ mod tests {
         recorder.fill(&mk_fact(1, fault.clone()));
         assert_eq!(recorder.put(mk_fact(1, fault)), Err(NoRoom));
         assert_eq!(recorder.put(mk_fact(1, mk_status(1_001))), Ok(()), "it takes the room of the one before it");
-        recorder.waiting().facts.clear();
-        let mut newest = BTreeMap::new();
+        let mut newest = std::collections::BTreeMap::new();
         while recorder.count().0 > 0 {
-            for fact in recorder.waiting().take() {
-                let Seen::Status(said) = fact.seen else { panic!("{fact:?}") };
-                assert_eq!(newest.insert(fact.host, said.seq), None, "each once");
+            for fact in take(&recorder) {
+                if let Seen::Status(said) = fact.seen {
+                    assert_eq!(newest.insert(fact.host, said.seq), None, "each once");
+                }
             }
         }
         assert_eq!(newest.len(), 1_000);
@@ -384,10 +330,19 @@ mod tests {
         put(1, snapshot(1));
         put(2, Seen::Closed(CloseReason::Lost));
         put(1, snapshot(2));
+        recorder.put_heard(HostId::new(Uuid::from_u128(3)), SessionEpoch::from_raw(1));
         let order: Vec<(u128, &str)> =
-            recorder.waiting().take().iter().map(|fact| (fact.host.uuid().as_u128(), seen_word(&fact.seen))).collect();
+            take(&recorder).iter().map(|fact| (fact.host.uuid().as_u128(), seen_word(&fact.seen))).collect();
         let (sent, status) = ("snapshot_sent", "status");
-        assert_eq!(order, [(1, sent), (2, status), (2, "closed"), (1, sent), (1, status)]);
+        assert_eq!(order, [(1, sent), (2, status), (2, "closed"), (1, sent), (1, status), (3, "heard")]);
+    }
+
+    /// The next batch, which is written.
+    fn take(recorder: &Recorder) -> Vec<Fact> {
+        let mut facts = recorder.facts();
+        let (due, _) = facts.poll_timeout().expect("some wait");
+        facts.poll_batch(due).expect("it is time");
+        facts.handle_written(due)
     }
 
     #[test]

@@ -3,8 +3,9 @@
 //! - A host has at most one session here: the one with the higher session_epoch stays, whatever came first.
 //! - A session leaves only for itself: a late goodbye of an older one does not remove the newer.
 //! - Whatever may let a build begin is followed by those that do, under the same lock: there is no moment at which one waits for nothing.
+//!
+//! Who stays, who leaves and what a compare ends is decided by the machine ([`holdfast_session::replica::Sessions`]), which the simulation drives too.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -15,7 +16,8 @@ use holdfast_model::ids::HostId;
 use holdfast_model::name::Name;
 use holdfast_model::numbers::{SessionEpoch, Version};
 use holdfast_model::statement::Authority;
-use holdfast_session::scheduler::{Asker, Ended, Reach, Scheduler, Ticket};
+use holdfast_session::replica::{self, HeldNow};
+use holdfast_session::scheduler::{Asker, Ended, Scheduler, Ticket};
 use holdfast_session::time::Instant;
 use holdfast_store::session::HostNewest;
 use holdfast_wire::code::RefusalCode;
@@ -48,31 +50,17 @@ struct Shared {
 
 #[derive(Debug)]
 struct Sessions {
-    held: HashMap<HostId, Held>,
-    scheduler: Scheduler,
+    /// Each with its mailbox.
+    held: replica::Sessions<Arc<Mailbox>>,
     /// The authority as it was found last, and how often sessions are still to be told: a session may begin while they are.
     life: Option<(Authority, u8)>,
-}
-
-#[derive(Debug)]
-struct Held {
-    session_epoch: SessionEpoch,
-    mailbox: Arc<Mailbox>,
-}
-
-/// A session as it is held at one moment.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct HeldNow {
-    pub(super) host: HostId,
-    pub(super) session_epoch: SessionEpoch,
-    /// The newest version of each component that was built for it.
-    pub(super) built: [Option<Version>; Component::ALL.len()],
 }
 
 impl Registry {
     /// None are held yet; the seed chooses the jitter of retries.
     pub(super) fn new(clock: Clock, seed: u64, recorder: Recorder) -> Self {
-        let sessions = Sessions { held: HashMap::new(), scheduler: Scheduler::new(BUILDS, seed), life: None };
+        let held = replica::Sessions::new(Scheduler::new(BUILDS, seed), NARROW_STATES_MAX);
+        let sessions = Sessions { held, life: None };
         let polls = Polls::new(recorder);
         let (sessions, held, changed) = (Mutex::new(sessions), HeldBytes::default(), Notify::new());
         Self { shared: Arc::new(Shared { sessions, polls, held, clock, changed }) }
@@ -94,12 +82,11 @@ impl Registry {
         let now = self.shared.clock.now();
         let mut sessions = self.sessions();
         let told = tell(&mut sessions, now);
-        let Sessions { held, scheduler, .. } = &mut *sessions;
-        while let Some(start) = scheduler.poll_start(now) {
+        while let Some((start, mailbox)) = sessions.held.poll_start(now) {
             gauges::record_start(&start);
             // The scheduler holds the sessions that are held here, changed under one lock.
-            if let Some(held) = held.get(&start.ticket.host) {
-                held.mailbox.put_start(start);
+            if let Some(mailbox) = mailbox {
+                mailbox.put_start(start);
             }
         }
         told
@@ -124,9 +111,9 @@ impl Registry {
         outcome_key: VerifyingKey,
     ) -> Option<Arc<Poll>> {
         let sessions = self.sessions();
-        match sessions.held.get(&host) {
-            Some(held) if held.session_epoch > session_epoch => return None,
-            Some(held) => held.mailbox.put(|mail| mail.close = Some(RefusalCode::Superseded)),
+        match sessions.held.of(host) {
+            Some((held, _)) if held > session_epoch => return None,
+            Some((_, older)) => supersede(older),
             None => {}
         }
         drop(sessions);
@@ -143,34 +130,27 @@ impl Registry {
     ) -> bool {
         self.polls().supersede_before(host, session_epoch);
         self.schedule(|sessions, _| {
-            if !sessions.scheduler.handle_held(host, namespace, session_epoch) {
-                return false;
-            }
-            if let Some(older) = sessions.held.insert(host, Held { session_epoch, mailbox }) {
-                older.mailbox.put(|mail| mail.close = Some(RefusalCode::Superseded));
-            }
+            let Ok(older) = sessions.held.handle_held(host, namespace, session_epoch, mailbox) else { return false };
+            older.iter().for_each(|older| supersede(older));
             true
         })
     }
 
     /// A session is over.
     pub(super) fn remove(&self, host: HostId, session_epoch: SessionEpoch) {
-        self.schedule(|sessions, _| {
-            sessions.scheduler.handle_released(host, session_epoch);
-            if sessions.held.get(&host).is_some_and(|held| held.session_epoch == session_epoch) {
-                sessions.held.remove(&host);
-            }
-        });
+        self.schedule(|sessions, _| sessions.held.handle_released(host, session_epoch));
     }
 
     /// A session asks for a component; false if it is held no more.
     pub(super) fn want(&self, host: HostId, session_epoch: SessionEpoch, component: Component, asker: Asker) -> bool {
-        self.schedule(|sessions, now| sessions.scheduler.handle_want(host, session_epoch, component, asker, now))
+        self.schedule(|sessions, now| {
+            sessions.held.scheduler_mut().handle_want(host, session_epoch, component, asker, now)
+        })
     }
 
     /// A build ended.
     pub(super) fn ended(&self, ticket: Ticket, ended: Ended) {
-        if !self.schedule(|sessions, now| sessions.scheduler.handle_ended(ticket, ended, now)) {
+        if !self.schedule(|sessions, now| sessions.held.scheduler_mut().handle_ended(ticket, ended, now)) {
             tracing::debug!(host = %ticket.host, component = %ticket.component, ?ended, "a build ended that nobody waits for");
         }
     }
@@ -178,15 +158,16 @@ impl Registry {
     /// Lets time go on: what failed comes again, and what is counted becomes metrics.
     pub(super) async fn run_clock(self) {
         loop {
-            let next = self.sessions().scheduler.poll_timeout();
+            let next = self.sessions().held.scheduler().poll_timeout();
             let next =
                 next.map_or_else(|| tokio::time::Instant::now() + FAR, |(at, _)| self.shared.clock.instant_of(at));
             tokio::select! {
                 () = self.shared.changed.notified() => tokio::time::sleep(COUNTS_GATHER).await,
                 () = tokio::time::sleep_until(next) => {}
             }
-            self.schedule_quietly(|sessions, now| sessions.scheduler.handle_timeout(now));
-            let scheduler = &mut self.sessions().scheduler;
+            self.schedule_quietly(|sessions, now| sessions.held.scheduler_mut().handle_timeout(now));
+            let mut sessions = self.sessions();
+            let scheduler = sessions.held.scheduler_mut();
             gauges::record(&scheduler.take_counts(), &scheduler.waiting(), &scheduler.building());
         }
     }
@@ -194,7 +175,8 @@ impl Registry {
     /// How many builds are under way and how many slots wait, of all lanes.
     #[cfg(test)]
     pub(super) fn builds(&self) -> (usize, usize) {
-        let scheduler = &self.sessions().scheduler;
+        let sessions = self.sessions();
+        let scheduler = sessions.held.scheduler();
         let [building, waiting] = [scheduler.building(), scheduler.waiting()].map(|of| of.host + of.first + of.bulk);
         (building, waiting)
     }
@@ -209,25 +191,19 @@ impl Registry {
         self.len() == 0 && self.polls().len() == 0
     }
 
-    /// Whose sessions are held, and who polls.
     /// Whose sessions are held, which, and the newest versions that were built for each; those of polls among them, which read anew for each answer.
     pub(super) fn held(&self) -> Vec<HeldNow> {
-        let none = [None; Component::ALL.len()];
+        let built = [None; Component::ALL.len()];
         let polls = self.polls().sessions();
-        let polls = polls.into_iter().map(|(host, session_epoch)| HeldNow { host, session_epoch, built: none });
-        let sessions = self.sessions();
-        let now = |(host, held): (&HostId, &Held)| {
-            let (session_epoch, built) = (held.session_epoch, sessions.scheduler.built(*host));
-            HeldNow { host: *host, session_epoch, built }
-        };
-        sessions.held.iter().map(now).chain(polls).collect()
+        let polls = polls.into_iter().map(|(host, session_epoch)| HeldNow { host, session_epoch, built });
+        self.sessions().held.held_now().chain(polls).collect()
     }
 
     /// Versions that were rendered, of so many together; those of hosts that are elsewhere are nothing to this replica.
     pub(super) fn hint(&self, states: &[(HostId, Component, Version)], of: usize) {
         self.polls().hint(states.iter().map(|(host, ..)| *host));
         if !self.sessions().held.is_empty() {
-            self.schedule(|sessions, now| sessions.scheduler.handle_states(states, reach_of(of), now));
+            self.schedule(|sessions, now| sessions.held.handle_published(states, of, now));
         }
     }
 
@@ -235,20 +211,8 @@ impl Registry {
     pub(super) fn compare(&self, newest: &[HostNewest]) {
         self.polls().compare(newest);
         self.schedule(|sessions, now| {
-            let mut states = Vec::new();
-            for host in newest {
-                let Some(held) = sessions.held.get(&host.host) else { continue };
-                if held.session_epoch < host.session_epoch {
-                    held.mailbox.put(|mail| mail.close = Some(RefusalCode::Superseded));
-                    continue;
-                }
-                let versions = host.versions.iter().copied();
-                let news = versions.filter(|(part, version)| sessions.scheduler.is_news(host.host, *part, *version));
-                states.extend(news.map(|(component, version)| (host.host, component, version)));
-            }
-            if !states.is_empty() {
-                sessions.scheduler.handle_states(&states, reach_of(states.len()), now);
-            }
+            let over = sessions.held.handle_newest(newest.iter().map(newest_of), now);
+            over.into_iter().for_each(|mailbox| supersede(mailbox));
         });
     }
 
@@ -256,12 +220,8 @@ impl Registry {
     pub(super) fn supersede(&self, stale: &[(HostId, SessionEpoch)]) {
         self.polls().supersede(stale);
         let sessions = self.sessions();
-        let held = |(host, epoch): &(HostId, SessionEpoch)| {
-            sessions.held.get(host).filter(|held| held.session_epoch == *epoch)
-        };
-        for held in stale.iter().filter_map(held) {
-            held.mailbox.put(|mail| mail.close = Some(RefusalCode::Superseded));
-        }
+        let held = stale.iter().filter_map(|(host, session_epoch)| sessions.held.session(*host, *session_epoch));
+        held.for_each(|mailbox| supersede(mailbox));
     }
 
     /// Asks something of a host's session; false if it has none here.
@@ -271,9 +231,9 @@ impl Registry {
         }
         let Directive { kind, host } = directive;
         let sessions = self.sessions();
-        let held = sessions.held.get(&host);
-        if let Some(held) = held {
-            held.mailbox.put(|mail| match kind {
+        let held = sessions.held.of(host);
+        if let Some((_, mailbox)) = held {
+            mailbox.put(|mail| match kind {
                 DirectiveKind::Reconnect => mail.reconnect = true,
                 DirectiveKind::Reenrol => mail.reenrol = true,
                 DirectiveKind::ResendSnapshot => mail.resend = [true; Component::ALL.len()],
@@ -286,11 +246,9 @@ impl Registry {
     pub(super) fn begin_anew(&self, forgotten: &[(HostId, SessionEpoch)]) {
         self.polls().begin_anew(forgotten.iter().copied().zip(moments(forgotten.len())));
         let sessions = self.sessions();
-        let held = |(host, epoch): &(HostId, SessionEpoch)| {
-            sessions.held.get(host).filter(|held| held.session_epoch == *epoch)
-        };
-        for (held, after) in forgotten.iter().filter_map(held).zip(moments(forgotten.len())) {
-            held.mailbox.put(|mail| mail.drain = Some(drain_after(after)));
+        let held = forgotten.iter().filter_map(|(host, session_epoch)| sessions.held.session(*host, *session_epoch));
+        for (mailbox, after) in held.zip(moments(forgotten.len())) {
+            mailbox.put(|mail| mail.drain = Some(drain_after(after)));
         }
     }
 
@@ -303,8 +261,8 @@ impl Registry {
         };
         sessions.life = Some((authority, left.saturating_sub(1)));
         if left > 0 {
-            for (held, after) in sessions.held.values().zip(moments(sessions.held.len())) {
-                held.mailbox.put(|mail| mail.life = Some((authority, drain_after(after))));
+            for (mailbox, after) in sessions.held.iter().zip(moments(sessions.held.len())) {
+                mailbox.put(|mail| mail.life = Some((authority, drain_after(after))));
             }
             self.polls().tell_life(authority, moments(self.polls().len()));
         }
@@ -314,8 +272,8 @@ impl Registry {
     pub(super) fn drain(&self, spread: Duration) {
         self.polls().drain(moments_of(self.polls().len(), spread));
         let sessions = self.sessions();
-        for (held, after) in sessions.held.values().zip(moments_of(sessions.held.len(), spread)) {
-            held.mailbox.put(|mail| mail.drain = Some(drain_after(after)));
+        for (mailbox, after) in sessions.held.iter().zip(moments_of(sessions.held.len(), spread)) {
+            mailbox.put(|mail| mail.drain = Some(drain_after(after)));
         }
     }
 }
@@ -338,9 +296,14 @@ fn drain_after(after: Duration) -> Drain {
     Drain { reconnect_after_ms: u32::try_from(after.as_millis()).unwrap_or(u32::MAX), gateways: Vec::new() }
 }
 
-/// How far what was published together reaches.
-const fn reach_of(states: usize) -> Reach {
-    if states <= NARROW_STATES_MAX { Reach::Narrow } else { Reach::Wide }
+/// Ends a session whose host has a newer one.
+fn supersede(mailbox: &Mailbox) {
+    mailbox.put(|mail| mail.close = Some(RefusalCode::Superseded));
+}
+
+/// What a compare found of a host, as machines take it.
+pub(super) fn newest_of(of: &HostNewest) -> replica::Newest<'_> {
+    replica::Newest { host: of.host, session_epoch: of.session_epoch, versions: &of.versions }
 }
 
 #[cfg(test)]

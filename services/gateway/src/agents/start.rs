@@ -125,11 +125,11 @@ pub fn start<S: AgentsStore>(
     let reader = Arc::new(Reader::new(store.clone(), config.hooks));
     let narrow = serve_reads("agents narrow reader", NARROW_READS_AT_ONCE_MAX, Arc::clone(&reader), tasks);
     let wide = serve_reads("agents wide reader", WIDE_READS_AT_ONCE_MAX, reader, tasks);
-    let (holding, lease) = lease::new();
+    let (holding, lease) = lease::new(config.pace.lease, clock);
     let opens = serve_opens(store.clone(), lease.clone(), bell.clone(), tasks);
     // The lease outlives the drain: the last goodbyes are written under it.
     let recorded = Shutdown::new();
-    let leasing = lease::run(store.clone(), config.pace.lease, holding, recorded.clone());
+    let leasing = lease::run(store.clone(), holding, recorded.clone());
     tasks.critical("agents lease", async move {
         leasing.await;
         Ok::<_, Infallible>(())

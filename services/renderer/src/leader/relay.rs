@@ -4,6 +4,8 @@
 //!   first event on, also while nothing happens.
 //! - Before it goes on, the end of the stream is compared with the database, byte by byte: a message of another hand stops everything, loudly, until a
 //!   person removes it.
+//!
+//! What is done next, and what an answer means, is decided by the machine ([`holdfast_events::relay`]), which the simulation drives too.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -11,7 +13,8 @@ use std::time::Duration;
 
 use holdfast_bus::{BusError, EventLog, OutgoingEvent};
 use holdfast_events::NumberedRecord;
-use holdfast_model::numbers::{AuthorityEpoch, EventSeq, LeaseTerm};
+use holdfast_events::relay::{EventPlace, Next, Relay, Tail};
+use holdfast_model::numbers::LeaseTerm;
 use holdfast_model::statement::Authority;
 use holdfast_runtime::fail_point;
 use holdfast_store::order::{Horizon, Numbered};
@@ -29,16 +32,9 @@ const BUS_RETRY: Duration = Duration::from_secs(1);
 /// The wait before a stream that only a person can mend is looked at again.
 const FOREIGN_RETRY: Duration = Duration::from_secs(5);
 
-/// The last event that the stream is known to hold.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Cursor {
-    epoch: AuthorityEpoch,
-    seq: EventSeq,
-}
-
 pub(super) async fn run(means: &Means, term: LeaseTerm, authority: Authority) -> TermEnd {
     let mut log = EventLog::new(means.events.clone());
-    let mut cursor = None;
+    let mut relay = Relay::new();
     let mut horizon = Horizon::default();
     loop {
         let numbered = match means.store.number_events(term, horizon).await {
@@ -50,8 +46,8 @@ pub(super) async fn run(means: &Means, term: LeaseTerm, authority: Authority) ->
         };
         horizon = numbered.horizon;
         metrics::counter!("holdfast_events_numbered_total").increment(numbered.count);
-        let caught = catch_up(means, &mut log, &mut cursor, numbered).await;
-        if let Some(at) = cursor {
+        let caught = catch_up(means, &mut log, &mut relay, numbered).await;
+        if let Some(at) = relay.cursor() {
             report::relayed(&means.wakes, (at.epoch, at.seq));
         }
         match caught {
@@ -65,12 +61,12 @@ pub(super) async fn run(means: &Means, term: LeaseTerm, authority: Authority) ->
                     "events wait: the server has no room, or the stream is broken and must be deleted"
                 );
                 report::refused(&means.wakes, Some(error));
-                cursor = None;
+                relay.handle_trouble();
                 tokio::time::sleep(FOREIGN_RETRY).await;
             }
             Err(Trouble::Bus(error)) => {
                 tracing::debug!(error = %holdfast_runtime::Chain(&error), "events wait for the bus");
-                cursor = None;
+                relay.handle_trouble();
                 ensure(means).await;
                 let for_a_person = matches!(error, BusError::StreamCut { .. });
                 tokio::time::sleep(if for_a_person { FOREIGN_RETRY } else { BUS_RETRY }).await;
@@ -82,7 +78,7 @@ pub(super) async fn run(means: &Means, term: LeaseTerm, authority: Authority) ->
                 );
                 means.wakes.foreign.store(true, Ordering::Relaxed);
                 means.wakes.report.notify_one();
-                cursor = None;
+                relay.handle_trouble();
                 tokio::time::sleep(FOREIGN_RETRY).await;
             }
             Err(Trouble::Store(error)) => {
@@ -116,85 +112,76 @@ enum Trouble {
 async fn catch_up(
     means: &Means,
     log: &mut EventLog,
-    cursor: &mut Option<Cursor>,
+    relay: &mut Relay,
     numbered: Numbered,
 ) -> Result<Progress, Trouble> {
-    let at = match *cursor {
-        Some(at) => at,
-        None => *cursor.insert(find_end(means, log).await?),
-    };
-    if (at.epoch, at.seq) == (numbered.authority_epoch, numbered.last) {
-        // Who has nothing to publish would not be told that the stream was lost meanwhile.
-        if numbered.count > 0 || log.is_where_it_was().await.map_err(Trouble::Bus)? {
-            // Nothing waits for the server, whoever carried it there.
-            report::refused(&means.wakes, None);
-            return Ok(Progress::Done);
-        }
-        *cursor = None;
-        return Ok(Progress::Again);
+    let last = EventPlace { epoch: numbered.authority_epoch, seq: numbered.last };
+    let mut records = Vec::new();
+    let mut next = relay.poll_next(last, numbered.count);
+    loop {
+        next = match next {
+            Next::FindEnd => {
+                relay.handle_end(find_end(means, log).await?);
+                relay.poll_next(last, numbered.count)
+            }
+            Next::Look => relay.handle_looked(log.is_where_it_was().await.map_err(Trouble::Bus)?),
+            Next::Read(from) => {
+                records = means.store.events_from(from.epoch, from.seq, BATCH).await.map_err(Trouble::Store)?;
+                relay.handle_read(!records.is_empty(), last)
+            }
+            Next::Publish => publish(means, log, relay, (&records, last)).await?,
+            Next::Rest => {
+                // Nothing waits for the server, whoever carried it there.
+                report::refused(&means.wakes, None);
+                return Ok(Progress::Done);
+            }
+            Next::Again => return Ok(Progress::Again),
+            Next::Later => return Ok(Progress::Later),
+        };
     }
-    let next = at.seq.next().unwrap_or(at.seq);
-    let records = means.store.events_from(at.epoch, next, BATCH).await.map_err(Trouble::Store)?;
-    if records.is_empty() && at.epoch >= numbered.authority_epoch {
-        // Beyond all that this database has numbered: it was restored from a backup, and the stream says so.
-        *cursor = None;
-        return Ok(Progress::Later);
-    }
-    if records.is_empty() {
-        // The end of an epoch: the next one begins at 1.
-        *cursor = at.epoch.next().map(|epoch| Cursor { epoch, seq: EventSeq::ZERO });
-        return Ok(Progress::Again);
-    }
+}
+
+/// Publishes what was read.
+async fn publish(
+    means: &Means,
+    log: &mut EventLog,
+    relay: &mut Relay,
+    (records, last): (&[NumberedRecord], EventPlace),
+) -> Result<Next, Trouble> {
+    let Some(end) = records.last().map(place_of) else { return Ok(Next::Again) };
     fail_point("events", "after they were read");
     let events = records.iter().map(outgoing).collect::<Result<Vec<_>, _>>().map_err(Trouble::Event)?;
     let published = log.publish(&events).await.map_err(Trouble::Bus)?;
     fail_point("events", "after they were published");
     metrics::counter!("holdfast_events_published_total").increment(published.count as u64);
-    *cursor = if published.complete {
-        records.last().map(|last| Cursor { epoch: last.authority_epoch, seq: last.seq })
-    } else {
-        // What was stored and what not is the stream's to say.
-        None
-    };
-    if published.count == 0 {
-        return Ok(Progress::Later);
+    if published.count > 0 {
+        report::refused(&means.wakes, None);
     }
-    report::refused(&means.wakes, None);
-    // What was committed since the numbering has a wake of its own, which is kept while nobody waits for it.
-    let all = cursor.is_some_and(|at| (at.epoch, at.seq) == (numbered.authority_epoch, numbered.last));
-    Ok(if all { Progress::Done } else { Progress::Again })
+    Ok(relay.handle_published(end, published.count, published.complete, last))
 }
 
 /// Where the stream ends, if its end is what this database wrote.
-async fn find_end(means: &Means, log: &mut EventLog) -> Result<Cursor, Trouble> {
+async fn find_end(means: &Means, log: &mut EventLog) -> Result<EventPlace, Trouble> {
     fail_point("events", "before the stream is compared");
-    let tail = log.load_tail().await.map_err(Trouble::Bus)?;
-    let mut end = None;
+    let mut tail = Tail::default();
     let mut known: VecDeque<OutgoingEvent> = VecDeque::new();
-    for payload in tail {
+    for payload in log.load_tail().await.map_err(Trouble::Bus)? {
         let event = NumberedRecord::decode(&payload).map_err(|_| Trouble::Foreign)?;
-        let at = Cursor { epoch: event.authority_epoch, seq: event.seq };
-        if end.is_some_and(|end| !follows(end, at)) {
-            return Err(Trouble::Foreign);
-        }
+        let at = place_of(&event);
         if known.is_empty() {
             let records = means.store.events_from(at.epoch, at.seq, COMPARED).await.map_err(Trouble::Store)?;
             known = records.iter().map(outgoing).collect::<Result<_, _>>().map_err(Trouble::Event)?;
         }
-        if known.pop_front().is_none_or(|written| written.payload != payload) {
-            return Err(Trouble::Foreign);
-        }
-        end = Some(at);
+        let is_written = known.pop_front().is_some_and(|written| written.payload == payload);
+        tail.handle_message(at, is_written).map_err(|_| Trouble::Foreign)?;
     }
     means.wakes.foreign.store(false, Ordering::Relaxed);
     fail_point("events", "after the stream was compared");
-    Ok(end.unwrap_or(Cursor { epoch: AuthorityEpoch::from_raw(1), seq: EventSeq::ZERO }))
+    Ok(tail.end())
 }
 
-/// Whether an event may stand right behind another in the stream. A new life may be numbered above ones that this database forgot.
-fn follows(before: Cursor, after: Cursor) -> bool {
-    let later_epoch = before.epoch < after.epoch && Some(after.seq) == EventSeq::ZERO.next();
-    later_epoch || (before.epoch == after.epoch && before.seq.next() == Some(after.seq))
+const fn place_of(record: &NumberedRecord) -> EventPlace {
+    EventPlace { epoch: record.authority_epoch, seq: record.seq }
 }
 
 fn outgoing(record: &NumberedRecord) -> Result<OutgoingEvent, holdfast_events::CloudEventError> {
@@ -203,18 +190,4 @@ fn outgoing(record: &NumberedRecord) -> Result<OutgoingEvent, holdfast_events::C
         id: record.record.id.to_string(),
         payload: record.encode()?.into(),
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn events_stand_in_their_order_without_a_hole_and_an_epoch_begins_with_the_first() {
-        let at = |epoch, seq| Cursor { epoch: AuthorityEpoch::from_raw(epoch), seq: EventSeq::from_raw(seq) };
-        assert!(follows(at(2, 4), at(2, 5)) && follows(at(2, 4), at(3, 1)) && follows(at(2, 4), at(9, 1)));
-        for after in [at(2, 4), at(2, 6), at(2, 3), at(3, 2), at(1, 1), at(3, 5)] {
-            assert!(!follows(at(2, 4), after), "{after:?}");
-        }
-    }
 }

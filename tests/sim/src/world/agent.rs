@@ -44,7 +44,7 @@ impl World {
         let config = agent::Config { host: host_id(at.host), hello, pinned };
         let machine = agent::Session::new(config, HostKeys(host_key(at.host)), seed, now);
         let side = AgentSide {
-            machine: self.seeded_agent(machine),
+            machine: self.seeded(machine),
             session_epoch: None,
             protocol: Protocol::FIRST,
             timer_at: None,

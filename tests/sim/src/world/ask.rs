@@ -76,7 +76,13 @@ pub(crate) enum Told {
     Refused,
     Numbered {
         horizon: u64,
+        /// The last number that there is.
+        last: usize,
+        /// How many were given.
+        count: u64,
     },
+    /// Refused for a value in it, which can never be written.
+    OfAValue,
     /// Not done, or not known to be done.
     Failed,
 }

@@ -46,7 +46,11 @@ impl World {
             }
             Kind::Clones => self.clone_agent(),
             Kind::OldState => self.go_back(),
-            Kind::Liars => self.lie(),
+            Kind::Liars => {
+                for _ in 0..self.between(1, 20) {
+                    self.lie();
+                }
+            }
             Kind::Operators => self.fault_of_operators(),
         }
         let when = self.soon(20, self.plan.fault_gap_ms);
@@ -89,8 +93,12 @@ impl World {
         let gateway = self.below(self.gateways.len());
         if self.chance(60) {
             self.kill_gateway(gateway);
+        } else if self.chance(20) {
+            self.gateways[gateway].stops_as_it_asks = true;
         } else {
-            self.gateways[gateway].paused_until = self.soon(100, 70_000);
+            let until = self.soon(100, 70_000);
+            let at = &mut self.gateways[gateway];
+            at.paused_until = at.paused_until.max(until);
         }
     }
 
@@ -99,7 +107,9 @@ impl World {
         if self.chance(70) {
             self.kill_agent(agent);
         } else {
-            self.agents[agent].paused_until = self.soon(100, 60_000);
+            let until = self.soon(100, 60_000);
+            let at = &mut self.agents[agent];
+            at.paused_until = at.paused_until.max(until);
         }
     }
 
@@ -108,7 +118,9 @@ impl World {
         if self.chance(50) {
             self.kill_renderer(renderer);
         } else {
-            self.renderers[renderer].paused_until = self.soon(100, 60_000);
+            let until = self.soon(100, 60_000);
+            let at = &mut self.renderers[renderer];
+            at.paused_until = at.paused_until.max(until);
         }
     }
 
@@ -136,7 +148,7 @@ impl World {
         self.bus.doubled_percent = self.between(0, 60);
         self.bus.late_ms = self.between(10, 5_000);
         if self.chance(20) {
-            self.stream.clear();
+            self.stream.lose();
         }
     }
 
@@ -258,8 +270,7 @@ impl World {
         }
         let gateway = self.below(self.gateways.len());
         let spread = self.between(0, 10_000);
-        let held: Vec<usize> = self.gateways[gateway].held.values().map(|(_, conn)| *conn).collect();
-        for conn in held {
+        for conn in self.held_by(gateway) {
             let reconnect_after_ms = u32::try_from(spread).unwrap_or(0);
             self.mail(conn, |mail| mail.drain = Some(Drain { reconnect_after_ms, gateways: vec![] }));
         }
@@ -268,9 +279,7 @@ impl World {
     /// An operator asks for the whole state of a host once more, wherever its session is held.
     pub(crate) fn resend(&mut self, agent: usize) {
         let host = host_id(self.agents[agent].host);
-        let held: Vec<usize> =
-            self.gateways.iter().filter_map(|gateway| gateway.held.get(&host)).map(|(_, conn)| *conn).collect();
-        for conn in held {
+        for conn in self.sessions_of(host) {
             self.mail(conn, |mail| mail.resend = true);
         }
     }

@@ -4,6 +4,7 @@
 //! - The reference looks at every row that changed.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use holdfast_model::desired::Component;
 use holdfast_model::fence::{LastOutcome, Recorded, judge};
@@ -11,6 +12,7 @@ use holdfast_model::ids::HostId;
 use holdfast_model::numbers::SessionEpoch;
 use holdfast_model::statement::OutcomeKind;
 use holdfast_model::status::State;
+use holdfast_session::replica::{Kind, Sort};
 use holdfast_wire::message::{OutcomeReport, StatusReport};
 
 use super::World;
@@ -20,6 +22,8 @@ use crate::violation::Invariant;
 /// Something that was seen in a session.
 #[derive(Clone, Debug)]
 pub(crate) struct Fact {
+    /// Its number among all that were taken; zero for signs of life, which are made when a batch is.
+    pub(crate) nth: u64,
     pub(crate) host: HostId,
     pub(crate) session_epoch: SessionEpoch,
     pub(crate) seen: Seen,
@@ -40,9 +44,45 @@ pub(crate) enum Seen {
     /// A whole state was written.
     SnapshotSent,
     /// The peer broke the protocol.
-    Fault,
+    Fault {
+        /// Whether what it said can be written at all.
+        is_writable: bool,
+    },
     /// The session is over.
     Closed,
+}
+
+impl Fact {
+    /// Whether it can be written: one that cannot costs the whole batch.
+    pub(crate) const fn is_writable(&self) -> bool {
+        !matches!(self.seen, Seen::Fault { is_writable: false })
+    }
+}
+
+/// Facts as this authority takes them.
+#[derive(Debug)]
+pub(crate) struct SimFacts;
+
+impl Kind for SimFacts {
+    type Fact = Fact;
+
+    fn place(fact: &Fact) -> (HostId, SessionEpoch) {
+        (fact.host, fact.session_epoch)
+    }
+
+    fn sort(fact: &Fact) -> Sort {
+        match fact.seen {
+            Seen::Heard { .. } => Sort::Presence,
+            Seen::Status(_) => Sort::Status,
+            Seen::Closed => Sort::Goodbye,
+            Seen::Outcome(_) | Seen::SnapshotSent | Seen::Fault { .. } => Sort::Kept,
+        }
+    }
+
+    fn presence(host: HostId, session_epoch: SessionEpoch, age: Duration) -> Fact {
+        let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
+        Fact { nth: 0, host, session_epoch, seen: Seen::Heard { age_ms } }
+    }
 }
 
 impl World {

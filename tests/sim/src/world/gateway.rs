@@ -1,47 +1,55 @@
-//! What a gateway's process does beside its sessions: facts are written together, the lease is kept, sessions are compared.
+//! What a gateway's process does beside its sessions: it keeps its lease, and compares what it holds.
 //!
-//! - Modelled after `services/gateway/src/agents` (recorder, lease, compare), with its times: facts wait while the database is away, and nothing is
-//!   written without the lease.
-
-use std::sync::Arc;
+//! - Real: when the lease is held and asked for, when sessions are compared, and what a compare finds ([`holdfast_session::replica`]). Modelled: the
+//!   process, and what wakes it.
 
 use holdfast_model::ids::HostId;
-use holdfast_model::numbers::SessionEpoch;
-use holdfast_wire::code::RefusalCode;
+use holdfast_session::replica::{Compares, Facts, HeldNow, Lease, Pace, Sessions, ahead};
+use holdfast_session::scheduler::{Capacity, Scheduler};
 
 use super::World;
 use super::ask::Ask;
-use super::facts::{Fact, Seen};
+use super::facts::SimFacts;
 use super::parts::{Action, End, Gateway, Process};
 use super::registry::Newest;
 use crate::store::LEASE_TTL_MS;
+use crate::violation::Invariant;
 
-/// Facts in one transaction; the product takes a thousand.
-const BATCH_MAX: usize = 32;
-/// How far apart writes of facts begin, in milliseconds (`RECORD_GATHER`).
-const GATHER_MS: u64 = 3;
-/// How long signs of life are gathered (`PRESENCE_GATHER`).
-const PRESENCE_MS: u64 = 250;
-/// The wait before a failed write is tried again, and its cap (`RECORD_RETRY`, `RECORD_RETRY_MAX`).
-const RETRY_MS: u64 = 100;
-const RETRY_MS_MAX: u64 = 5_000;
-/// How often the lease is renewed (`LEASE_RENEWAL`).
-const RENEWAL_MS: u64 = 10_000;
-/// How often sessions are compared, before jitter (`COMPARE_INTERVAL`).
-const COMPARE_MS: u64 = 30_000;
-/// How far apart compares are that doubts make (`HOLE_PAUSE`), and the longest wait after one that failed (`COMPARE_RETRY`).
-const HOLE_PAUSE_MS: u64 = 1_000;
-const COMPARE_RETRY_MS: u64 = 5_000;
+/// What a gateway's process decides by.
+#[derive(Debug)]
+pub(crate) struct Machines {
+    pub(crate) sessions: Sessions<usize>,
+    pub(crate) facts: Facts<SimFacts>,
+    pub(crate) lease: Lease,
+    pub(crate) compares: Compares,
+    /// What the compare that is under way asks about.
+    asked: Vec<HeldNow>,
+}
 
 impl World {
+    fn new_machines(&mut self) -> Option<Machines> {
+        let scheduler = Scheduler::new(Capacity::of(self.plan.builds_max).ok()?, self.random.next_u64());
+        // As many as can begin at once in the reserve, as the product has it.
+        let sessions = self.seeded(Sessions::new(scheduler, self.plan.builds_max / 4));
+        let facts = self.seeded(Facts::new(self.plan.facts));
+        let lease = self.seeded(Lease::new(std::time::Duration::from_millis(LEASE_TTL_MS)));
+        let pace = self.plan.pace;
+        // Where hints alone tell of what is new, only a doubt about them leads to a compare.
+        let pace = if self.compares() { pace } else { Pace { interval: pace.interval * 1_000, ..pace } };
+        let compares =
+            Compares::new(pace, self.random.next_u64(), holdfast_session::time::Instant::from_millis(self.now));
+        let compares = self.seeded(compares);
+        Some(Machines { sessions, facts, lease, compares, asked: Vec::new() })
+    }
+
     pub(crate) fn start_gateway(&mut self, gateway: usize) {
         if self.gateways[gateway].is_up {
             return;
         }
-        let scheduler = self.new_scheduler();
+        let machines = self.new_machines();
         let at = &mut self.gateways[gateway];
         let (life, cut_off_until) = (at.life + 1, at.cut_off_until);
-        *at = Gateway { life, is_up: true, cut_off_until, scheduler, ..Gateway::down() };
+        *at = Gateway { life, is_up: true, cut_off_until, machines, ..Gateway::down() };
         self.queue.put(self.now, Action::Lease { gateway, life });
         self.plan_compare(gateway);
     }
@@ -54,8 +62,8 @@ impl World {
         let silent = self.chance(20);
         self.gateways[gateway].is_up = false;
         self.gateways[gateway].paused_until = 0;
-        self.gateways[gateway].held.clear();
-        self.gateways[gateway].scheduler = None;
+        self.gateways[gateway].machines = None;
+        self.reference.forget_gateway(gateway);
         for conn in 0..self.conns.len() {
             if self.conns[conn].gateway != gateway || self.conns[conn].gateway_side.take().is_none() {
                 continue;
@@ -71,121 +79,63 @@ impl World {
         self.queue.put(when, Action::Start(Process::Gateway(gateway)));
     }
 
-    /// Takes a fact of a session; one that finds no room ends its session, since it would be lost.
-    pub(crate) fn record_fact(&mut self, conn: usize, seen: Seen) {
-        let gateway = self.conns[conn].gateway;
-        let facts_max = self.plan.facts_max;
-        let waiting = self.gateways[gateway].facts.len();
-        let Some(side) = self.gateway_side(conn) else { return };
-        let Some(session_epoch) = side.session_epoch else { return };
-        if waiting >= facts_max && !matches!(seen, Seen::Closed) {
-            side.machine.handle_close(RefusalCode::AuthorityAway, "");
-            return;
-        }
-        let fact = Fact { host: side.host, session_epoch, seen };
-        self.gateways[gateway].facts.push_back(fact);
-        self.plan_record(gateway, GATHER_MS);
-    }
-
-    /// A host was heard just now.
-    pub(crate) fn put_heard(&mut self, gateway: usize, host: HostId, session_epoch: SessionEpoch) {
-        let at = self.gateway_now(gateway).as_millis();
-        self.gateways[gateway].heard.insert(host, (session_epoch, at));
-        self.plan_record(gateway, PRESENCE_MS);
-    }
-
-    fn plan_record(&mut self, gateway: usize, wait_ms: u64) {
-        let at = &mut self.gateways[gateway];
-        // A fact does not wait for the signs of life that are being gathered.
-        if at.writing.is_none() && (!at.is_record_planned || wait_ms == GATHER_MS) {
-            at.is_record_planned = true;
-            let life = at.life;
-            self.queue.put(self.now + wait_ms, Action::Record { gateway, life });
-        }
-    }
-
-    /// Writes what waits, once the lease is held and nothing is being written.
-    pub(crate) fn record(&mut self, gateway: usize, life: u32) {
-        if !self.is_gateway(gateway, life) {
-            return;
-        }
-        let now = self.gateway_now(gateway).as_millis();
-        let at = &mut self.gateways[gateway];
-        at.is_record_planned = false;
-        if at.writing.is_some() || at.held_until <= now || (at.facts.is_empty() && at.heard.is_empty()) {
-            return;
-        }
-        let count = at.facts.len().min(BATCH_MAX);
-        let mut batch: Vec<Fact> = at.facts.drain(..count).collect();
-        while batch.len() < BATCH_MAX
-            && let Some((host, (session_epoch, heard_at))) = at.heard.pop_first()
-        {
-            let seen = Seen::Heard { age_ms: now.saturating_sub(heard_at) };
-            batch.push(Fact { host, session_epoch, seen });
-        }
-        let batch = Arc::new(batch);
-        at.writing = Some(Arc::clone(&batch));
-        at.retry_ms = RETRY_MS;
-        self.submit(Some(Process::Gateway(gateway)), Ask::Record { batch });
-    }
-
-    /// A batch was written, or is to be written again.
-    pub(crate) fn handle_recorded(&mut self, gateway: usize, stale: Option<&[(HostId, SessionEpoch)]>) {
-        let Some(stale) = stale else {
-            let at = &mut self.gateways[gateway];
-            let (life, wait) = (at.life, at.retry_ms);
-            at.retry_ms = (2 * wait).min(RETRY_MS_MAX);
-            // Again, the same: whether it was written is not known.
-            if let Some(batch) = at.writing.clone() {
-                self.submit_later(Process::Gateway(gateway), life, wait, Ask::Record { batch });
-            }
-            return;
-        };
-        self.gateways[gateway].writing = None;
-        self.supersede(gateway, stale);
-        self.ring_relay();
-        let at = &self.gateways[gateway];
-        if !at.facts.is_empty() {
-            self.plan_record(gateway, GATHER_MS);
-        } else if !at.heard.is_empty() {
-            self.plan_record(gateway, PRESENCE_MS);
-        }
+    /// A moment of a gateway's clock, in the world's time.
+    pub(super) fn when(&self, gateway: usize, due: holdfast_session::time::Instant) -> u64 {
+        let wait = due.since(self.gateway_now(gateway)).as_millis();
+        self.now + u64::try_from(wait).unwrap_or(u64::MAX / 2)
     }
 
     pub(crate) fn hold_lease(&mut self, gateway: usize, life: u32) {
-        if self.is_gateway(gateway, life) {
-            self.gateways[gateway].lease_asked = self.gateway_now(gateway).as_millis();
+        let now = self.gateway_now(gateway);
+        if self.is_gateway(gateway, life)
+            && let Some(machines) = &mut self.gateways[gateway].machines
+        {
+            machines.lease.handle_asked(now);
             self.submit(Some(Process::Gateway(gateway)), Ask::Lease);
+            if std::mem::take(&mut self.gateways[gateway].stops_as_it_asks) && !self.is_healing {
+                let until = self.soon(10_000, 70_000);
+                let at = &mut self.gateways[gateway];
+                at.paused_until = at.paused_until.max(until);
+            }
         }
     }
 
-    /// Whether the lease is held, by this process's own clock: one that was held still does not take it for held when it goes on.
+    /// Whether the lease is held, by this process's own clock.
     pub(crate) fn holds_lease(&self, gateway: usize) -> bool {
-        self.gateway_now(gateway).as_millis() < self.gateways[gateway].held_until
+        let now = self.gateway_now(gateway);
+        self.gateways[gateway].machines.as_ref().is_some_and(|machines| machines.lease.is_held(now))
+    }
+
+    /// The reference looks at a gateway that is about to write or to open a session.
+    pub(super) fn check_lease(&mut self, gateway: usize) {
+        if self.reference.lease_is_over(gateway, self.now) {
+            let now = self.now;
+            self.violate(Invariant::OneWriter, || {
+                format!("gateway {gateway} writes at {now} ms under a lease that may have ended")
+            });
+        }
     }
 
     /// The lease is held, or is not.
     pub(crate) fn handle_lease(&mut self, gateway: usize, holds: bool) {
-        let life = self.gateways[gateway].life;
+        let now = self.gateway_now(gateway);
         let at = &mut self.gateways[gateway];
-        at.held_until = if holds { at.lease_asked + LEASE_TTL_MS } else { 0 };
-        let wait = if holds { RENEWAL_MS } else { RENEWAL_MS / 10 };
-        self.queue.put(self.now + wait, Action::Lease { gateway, life });
-        if holds {
-            self.plan_record(gateway, GATHER_MS);
+        let (life, Some(machines)) = (at.life, &mut at.machines) else { return };
+        let has_lapsed = machines.lease.handle_answer(holds, now);
+        let next = machines.lease.poll_timeout().map(|(due, _)| due);
+        self.tally.lapses += u64::from(has_lapsed);
+        if let Some(next) = next {
+            let when = self.when(gateway, next);
+            self.queue.put(when, Action::Lease { gateway, life });
         }
+        self.plan_record(gateway);
     }
 
-    /// Where hints alone tell of what is new, only a doubt about them leads to a compare.
+    /// One compare is planned, when the machine says.
     fn plan_compare(&mut self, gateway: usize) {
-        if self.compares() {
-            let when = self.soon(COMPARE_MS / 5 * 4, COMPARE_MS / 5 * 6);
-            self.plan_compare_at(gateway, when);
-        }
-    }
-
-    /// One compare is planned, the earliest that anybody wants.
-    fn plan_compare_at(&mut self, gateway: usize, when: u64) {
+        let machines = self.gateways[gateway].machines.as_ref();
+        let Some((due, _)) = machines.and_then(|machines| machines.compares.poll_timeout()) else { return };
+        let when = self.when(gateway, due);
         let at = &mut self.gateways[gateway];
         if at.compare_at.is_none_or(|known| known > when) {
             at.compare_at = Some(when);
@@ -196,46 +146,57 @@ impl World {
 
     /// Hints may be missing.
     pub(super) fn doubt_hints(&mut self, gateway: usize) {
-        let now = self.now;
-        let at = &mut self.gateways[gateway];
-        if at.is_comparing {
-            at.is_in_doubt = true;
-            return;
+        let (at, now) = (self.now, self.gateway_now(gateway));
+        if let Some(machines) = &mut self.gateways[gateway].machines {
+            self.tally.doubts += 1;
+            self.reference.note_doubt(gateway, at);
+            machines.compares.handle_doubt(now);
+            self.plan_compare(gateway);
         }
-        let when = at.compared_at.map_or(now, |compared| now.max(compared + HOLE_PAUSE_MS));
-        self.plan_compare_at(gateway, when);
     }
 
     pub(crate) fn compare(&mut self, gateway: usize, life: u32) {
-        let now = self.now;
-        if !self.is_gateway(gateway, life) || self.gateways[gateway].compare_at.is_none_or(|planned| planned > now) {
+        let (at, now) = (self.now, self.gateway_now(gateway));
+        if !self.is_gateway(gateway, life) || self.gateways[gateway].compare_at.is_none_or(|planned| planned > at) {
             return;
         }
         self.gateways[gateway].compare_at = None;
-        let hosts: Vec<HostId> = self.gateways[gateway].held.keys().copied().collect();
-        if hosts.is_empty() {
-            return self.end_compare(gateway);
+        let Some(machines) = &mut self.gateways[gateway].machines else { return };
+        if !machines.compares.poll_begin(now) {
+            return self.plan_compare(gateway);
         }
-        self.gateways[gateway].is_comparing = true;
+        self.reference.note_compare_begun(gateway);
+        machines.asked = machines.sessions.held_now().collect();
+        let hosts: Vec<HostId> = machines.asked.iter().map(|held| held.host).collect();
+        if hosts.is_empty() {
+            return self.end_compare(gateway, true);
+        }
+        self.tally.compares += 1;
         self.submit(Some(Process::Gateway(gateway)), Ask::Compare { hosts });
     }
 
     /// A compare was answered, or failed.
     pub(crate) fn handle_compared(&mut self, gateway: usize, newest: Option<&[Newest]>) {
-        self.gateways[gateway].is_comparing = false;
-        self.end_compare(gateway);
-        match newest {
-            Some(newest) => self.handle_newest(gateway, newest),
-            None => self.plan_compare_at(gateway, self.now + COMPARE_RETRY_MS),
+        if let Some(newest) = newest {
+            self.handle_newest(gateway, newest);
+            let asked = self.gateways[gateway].machines.as_ref().map_or(&[][..], |machines| &machines.asked);
+            // No database here ever goes back.
+            if let Some((host, session_epoch)) = ahead(asked, newest.iter().map(Newest::of)).first().copied() {
+                self.violate(Invariant::DeliveredOrSuperseded, || {
+                    format!("session {session_epoch} of {host} is taken for one that the database does not know")
+                });
+            }
         }
+        self.end_compare(gateway, newest.is_some());
     }
 
-    fn end_compare(&mut self, gateway: usize) {
-        self.gateways[gateway].compared_at = Some(self.now);
-        self.plan_compare(gateway);
-        if std::mem::take(&mut self.gateways[gateway].is_in_doubt) {
-            self.doubt_hints(gateway);
+    fn end_compare(&mut self, gateway: usize, is_compared: bool) {
+        let (at, now) = (self.now, self.gateway_now(gateway));
+        self.reference.note_compare_ended(gateway, is_compared, at);
+        if let Some(machines) = &mut self.gateways[gateway].machines {
+            machines.compares.handle_ended(is_compared, now);
         }
+        self.plan_compare(gateway);
     }
 
     /// The newest session and versions of hosts, as one query finds them.

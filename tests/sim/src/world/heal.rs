@@ -17,11 +17,11 @@ const LOOK_MS: u64 = 1_000;
 const RESEND_MS: u64 = 60_000;
 /// The longest way to rest: the largest wait between dials (5 min), a hello that is not answered (30 s), a link that is dead unnoticed (45 s), a
 /// lease (30 s), the compare (36 s), the backstops of rendering and relaying (2 × 30 s), the retries of facts and builds (15 s), two of them after
-/// one another where an operator must ask; rounded up.
+/// one another where an operator must ask, a process that stands still (70 s); rounded up.
 const REST_MS: u64 = 12 * 60_000;
 
 impl World {
-    /// Everything that is broken is mended.
+    /// Everything that is broken is mended; a process that stands still goes on by itself, and not before: what waits for it waits until then.
     pub(crate) fn heal(&mut self) {
         self.is_healing = true;
         self.healed_at = self.now;
@@ -29,12 +29,10 @@ impl World {
         self.store.away_until = 0;
         self.bus.faulty_until = 0;
         for gateway in 0..self.gateways.len() {
-            self.gateways[gateway].paused_until = 0;
             self.gateways[gateway].cut_off_until = 0;
             self.queue.put(self.now + 10, Action::Start(Process::Gateway(gateway)));
         }
         for renderer in 0..self.renderers.len() {
-            self.renderers[renderer].paused_until = 0;
             self.queue.put(self.now + 10, Action::Start(Process::Renderer(renderer)));
         }
         for agent in 0..self.agents.len() {
@@ -45,7 +43,6 @@ impl World {
                 continue;
             }
             let at = &mut self.agents[agent];
-            at.paused_until = 0;
             at.cut_off_until = 0;
             at.disk.refuses_until = 0;
             at.disk.slow_ms = 0;
@@ -119,7 +116,12 @@ impl World {
         if let Some(host) = self.rendered_otherwise() {
             return Some(format!("the newest policy of {host} is not what the last intent renders to"));
         }
-        let (events, numbered, relayed) = (self.store.events.len(), self.store.order.len(), self.stream.len());
+        let waiting = self.reference.taken();
+        if waiting > 0 {
+            return Some(format!("{waiting} facts that gateways took are not written"));
+        }
+        let relayed = self.stream.messages.len();
+        let (events, numbered) = (self.store.events.len(), self.store.order.len());
         (events != relayed).then(|| format!("{events} events, {numbered} numbered, {relayed} in the stream"))
     }
 

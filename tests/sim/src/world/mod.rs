@@ -10,11 +10,12 @@ mod chaos;
 mod conn;
 mod database;
 mod engine;
-mod facts;
+pub(crate) mod facts;
 mod gateway;
 mod heal;
 mod locks;
 mod parts;
+mod recorder;
 mod registry;
 mod relay;
 mod renderer;
@@ -44,6 +45,7 @@ use database::Op;
 use engine::Disk;
 use locks::Locks;
 use parts::{Action, Agent, Bus, Gateway, Process, Renderer};
+use relay::Stream;
 
 /// A schedule that needs more steps than this goes round in a circle.
 const STEPS_MAX: u64 = 200_000;
@@ -67,7 +69,9 @@ pub(crate) struct World {
     pub(crate) flaky_until: u64,
     /// State folders of an earlier day, by agent.
     pub(crate) old_disks: BTreeMap<usize, Disk>,
-    pub(crate) stream: Vec<u64>,
+    pub(crate) stream: Stream,
+    /// How many facts gateways were given.
+    pub(crate) facts_taken: u64,
     pub(crate) reference: Reference,
     #[cfg(feature = "mutants")]
     pub(crate) mutant: Option<Mutant>,
@@ -106,7 +110,8 @@ impl World {
             bus: Bus::default(),
             flaky_until: 0,
             old_disks: BTreeMap::new(),
-            stream: Vec::new(),
+            stream: Stream::default(),
+            facts_taken: 0,
             reference: Reference::default(),
             #[cfg(feature = "mutants")]
             mutant,

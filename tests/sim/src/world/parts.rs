@@ -1,22 +1,20 @@
 //! The processes and what they hold, and the actions that move them.
 
-use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use holdfast_events::relay::Relay;
 use holdfast_events::{HintNumbers, HostHint};
 use holdfast_model::desired::Component;
-use holdfast_model::ids::HostId;
-use holdfast_model::numbers::{LeaseTerm, SessionEpoch};
+use holdfast_model::numbers::LeaseTerm;
 use holdfast_render::fleet::{Fleet, Planned};
 use holdfast_render::tenure::Tenure;
 use holdfast_session::agent::Dialer;
-use holdfast_session::scheduler::Scheduler;
 use holdfast_session::time::Instant;
 
 use super::World;
 use super::engine::{Disk, Engine};
-use super::facts::Fact;
-use super::relay::Publication;
+use super::gateway::Machines;
+use super::relay::{Left, Publication};
 
 /// One process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -143,30 +141,19 @@ pub(crate) struct Gateway {
     pub(crate) is_up: bool,
     pub(crate) paused_until: u64,
     pub(crate) clock_ahead: u64,
+    /// It is held still the next time that it asked for its lease and is not answered yet.
+    pub(crate) stops_as_it_asks: bool,
     /// The way to the database is cut until then.
     pub(crate) cut_off_until: u64,
-    pub(crate) scheduler: Option<Scheduler>,
-    pub(crate) scheduler_at: Option<u64>,
-    pub(crate) held: BTreeMap<HostId, (SessionEpoch, usize)>,
-    pub(crate) facts: VecDeque<Fact>,
-    /// When each host was heard by this process's clock.
-    pub(crate) heard: BTreeMap<HostId, (SessionEpoch, u64)>,
+    /// What it decides by, while it is up.
+    pub(crate) machines: Option<Machines>,
     /// What it keeps of the numbers of hints.
     pub(crate) numbers: HintNumbers,
-    /// When sessions are compared next, and when the last compare ended.
+    /// When builds, facts and compares are looked at next.
+    pub(crate) scheduler_at: Option<u64>,
+    pub(crate) record_at: Option<u64>,
     pub(crate) compare_at: Option<u64>,
-    pub(crate) compared_at: Option<u64>,
-    /// Whether one is under way, and whether hints raised a doubt meanwhile.
-    pub(crate) is_comparing: bool,
-    pub(crate) is_in_doubt: bool,
-    /// The batch that is being written, again and again until it is.
-    pub(crate) writing: Option<Arc<Vec<Fact>>>,
-    pub(crate) retry_ms: u64,
-    pub(crate) is_record_planned: bool,
     pub(crate) term: Option<LeaseTerm>,
-    /// When the lease was asked for, and until when it is held, both by this process's clock.
-    pub(crate) lease_asked: u64,
-    pub(crate) held_until: u64,
 }
 
 impl Gateway {
@@ -176,23 +163,14 @@ impl Gateway {
             is_up: false,
             paused_until: 0,
             clock_ahead: 0,
+            stops_as_it_asks: false,
             cut_off_until: 0,
-            scheduler: None,
-            scheduler_at: None,
-            held: BTreeMap::new(),
-            facts: VecDeque::new(),
-            heard: BTreeMap::new(),
+            machines: None,
             numbers: HintNumbers::new(),
+            scheduler_at: None,
+            record_at: None,
             compare_at: None,
-            compared_at: None,
-            is_comparing: false,
-            is_in_doubt: false,
-            writing: None,
-            retry_ms: 0,
-            is_record_planned: false,
             term: None,
-            lease_asked: 0,
-            held_until: 0,
         }
     }
 
@@ -274,12 +252,14 @@ pub(crate) struct Renderer {
     pub(crate) is_relaying: bool,
     pub(crate) relay_is_woken: bool,
     pub(crate) horizon: u64,
-    /// How much of the numbered events the stream is known to hold.
-    pub(crate) cursor: Option<usize>,
+    /// What it decides by about the stream, where its writing end left that, and from which number on it reads.
+    pub(crate) relay: Relay,
+    pub(crate) left: Left,
+    pub(crate) reading_from: usize,
 }
 
 impl Renderer {
-    pub(crate) const fn down() -> Self {
+    pub(crate) fn down() -> Self {
         Self {
             life: 0,
             is_up: false,
@@ -301,7 +281,9 @@ impl Renderer {
             is_relaying: false,
             relay_is_woken: false,
             horizon: 0,
-            cursor: None,
+            relay: Relay::new(),
+            left: None,
+            reading_from: 0,
         }
     }
 }

@@ -1,6 +1,6 @@
-//! The sessions that a gateway holds and its scheduler, after `services/gateway/src/agents/registry.rs`.
+//! The sessions that a gateway holds, and what is built for them, after `services/gateway/src/agents/registry.rs`.
 //!
-//! - Real: the scheduler. Modelled: the map beside it, whose rules are the product's: the higher number stays, a session leaves only for itself.
+//! - Real: who stays, who leaves, what a compare ends and what is built when ([`holdfast_session::replica::Sessions`]). Modelled: the mailboxes.
 
 use std::sync::Arc;
 
@@ -9,7 +9,9 @@ use holdfast_model::desired::Component;
 use holdfast_model::ids::HostId;
 use holdfast_model::name::Name;
 use holdfast_model::numbers::{SessionEpoch, Version};
-use holdfast_session::scheduler::{Capacity, Ended, Reach, Scheduler, Ticket};
+use holdfast_session::replica::{self, Sessions};
+use holdfast_session::scheduler::{Ended, Ticket};
+use holdfast_session::time::Instant;
 use holdfast_wire::code::RefusalCode;
 
 use super::World;
@@ -18,27 +20,25 @@ use super::parts::{Action, place};
 use crate::violation::Invariant;
 
 impl World {
-    pub(crate) fn new_scheduler(&mut self) -> Option<Scheduler> {
-        let seed = self.random.next_u64();
-        let capacity = Capacity::of(self.plan.builds_max).ok()?;
-        Some(self.seeded_scheduler(Scheduler::new(capacity, seed)))
-    }
-
-    /// Tells the scheduler something, sessions what may begin by that, and the clock when to come back.
-    pub(crate) fn schedule<T>(&mut self, gateway: usize, tell: impl FnOnce(&mut Scheduler) -> T) -> Option<T> {
+    /// Tells the machine something, sessions what may begin by that, and the clock when to come back.
+    pub(crate) fn schedule<T>(
+        &mut self,
+        gateway: usize,
+        tell: impl FnOnce(&mut Sessions<usize>, Instant) -> T,
+    ) -> Option<T> {
         let now = self.gateway_now(gateway);
-        let at = &mut self.gateways[gateway];
-        let scheduler = at.scheduler.as_mut()?;
-        let told = tell(scheduler);
+        let sessions = &mut self.gateways[gateway].machines.as_mut()?.sessions;
+        let told = tell(sessions, now);
         let mut starts = Vec::new();
-        while let Some(start) = scheduler.poll_start(now) {
-            starts.push(start);
+        while let Some((start, conn)) = sessions.poll_start(now) {
+            starts.push((start, conn.copied()));
         }
+        let scheduler = sessions.scheduler();
         let (building, waiting) = (scheduler.building(), scheduler.waiting());
         let next = scheduler.poll_timeout().map(|(at, _)| at);
-        let held = at.held.len();
-        for start in starts {
-            if let Some((_, conn)) = self.gateways[gateway].held.get(&start.ticket.host).copied() {
+        let held = sessions.len();
+        for (start, conn) in starts {
+            if let Some(conn) = conn {
                 self.mail(conn, |mail| mail.starts[place(start.ticket.component)] = Some(start));
             }
         }
@@ -50,7 +50,7 @@ impl World {
             });
         }
         if let Some(next) = next {
-            let when = self.now + u64::try_from(next.since(now).as_millis()).unwrap_or(0).max(1);
+            let when = self.when(gateway, next).max(self.now + 1);
             let at = &mut self.gateways[gateway];
             if at.scheduler_at.is_none_or(|known| known > when) {
                 at.scheduler_at = Some(when);
@@ -63,9 +63,8 @@ impl World {
 
     pub(crate) fn scheduler_timer(&mut self, gateway: usize, life: u32) {
         if self.is_gateway(gateway, life) {
-            let now = self.gateway_now(gateway);
             self.gateways[gateway].scheduler_at = None;
-            self.schedule(gateway, |scheduler| scheduler.handle_timeout(now));
+            self.schedule(gateway, |sessions, now| sessions.scheduler_mut().handle_timeout(now));
         }
     }
 
@@ -80,6 +79,10 @@ impl World {
         }
     }
 
+    fn mail_superseded(&mut self, conn: usize) {
+        self.mail(conn, |mail| mail.close = Some(RefusalCode::Superseded));
+    }
+
     /// Takes a session in and ends an older one of its host; false if a newer one is here already.
     pub(crate) fn hold(
         &mut self,
@@ -89,28 +92,28 @@ impl World {
         session_epoch: SessionEpoch,
         conn: usize,
     ) -> bool {
-        let held = self.schedule(gateway, |scheduler| scheduler.handle_held(host, namespace, session_epoch));
-        if held != Some(true) {
-            return false;
-        }
-        if let Some((_, older)) = self.gateways[gateway].held.insert(host, (session_epoch, conn)) {
-            self.mail(older, |mail| mail.close = Some(RefusalCode::Superseded));
-        }
+        let held = self.schedule(gateway, |sessions, _| sessions.handle_held(host, namespace, session_epoch, conn));
+        let Some(Ok(older)) = held else { return false };
+        older.into_iter().for_each(|older| self.mail_superseded(older));
         true
     }
 
     /// A session is over.
     pub(crate) fn release(&mut self, gateway: usize, host: HostId, session_epoch: SessionEpoch) {
-        self.schedule(gateway, |scheduler| scheduler.handle_released(host, session_epoch));
-        let held = &mut self.gateways[gateway].held;
-        if held.get(&host).is_some_and(|(epoch, _)| *epoch == session_epoch) {
-            held.remove(&host);
+        let Some(machines) = &mut self.gateways[gateway].machines else { return };
+        let held = machines.sessions.of(host).map(|(held, _)| held);
+        machines.sessions.handle_released(host, session_epoch);
+        let taken = held.filter(|held| *held != session_epoch && machines.sessions.of(host).is_none());
+        if let Some(taken) = taken {
+            self.violate(Invariant::NothingCrossesSessions, || {
+                format!("the end of session {session_epoch} of {host} takes session {taken} off its gateway")
+            });
         }
+        self.schedule(gateway, |_, _| ());
     }
 
     pub(crate) fn build_ended(&mut self, gateway: usize, ticket: Ticket, ended: Ended) {
-        let now = self.gateway_now(gateway);
-        self.schedule(gateway, |scheduler| scheduler.handle_ended(ticket, ended, now));
+        self.schedule(gateway, |sessions, now| sessions.scheduler_mut().handle_ended(ticket, ended, now));
     }
 
     /// A hint arrives.
@@ -120,44 +123,36 @@ impl World {
                 self.doubt_hints(gateway);
             }
             let of = hint.of.and_then(|of| usize::try_from(of).ok()).unwrap_or(hint.states.len());
-            self.hear_states(gateway, &hint.states, of);
+            self.schedule(gateway, |sessions, now| sessions.handle_published(&hint.states, of, now));
         }
-    }
-
-    fn hear_states(&mut self, gateway: usize, states: &[(HostId, Component, Version)], of: usize) {
-        let now = self.gateway_now(gateway);
-        // As many as can begin at once in the reserve, as the product has it.
-        let reach = if of <= self.plan.builds_max / 4 { Reach::Narrow } else { Reach::Wide };
-        self.schedule(gateway, |scheduler| scheduler.handle_states(states, reach, now));
     }
 
     /// What the authority holds of hosts: newer versions are to be built, a newer session ends the one that is here.
     pub(super) fn handle_newest(&mut self, gateway: usize, newest: &[Newest]) {
-        let mut states = Vec::new();
-        for host in newest {
-            let Some((epoch, conn)) = self.gateways[gateway].held.get(&host.host).copied() else { continue };
-            if epoch < host.session_epoch {
-                self.mail(conn, |mail| mail.close = Some(RefusalCode::Superseded));
-                continue;
-            }
-            let Some(scheduler) = &self.gateways[gateway].scheduler else { continue };
-            let news = host.versions.iter().filter(|(part, version)| scheduler.is_news(host.host, *part, *version));
-            states.extend(news.map(|(part, version)| (host.host, *part, *version)));
-        }
-        if !states.is_empty() {
-            self.hear_states(gateway, &states, states.len());
-        }
+        let over = self.schedule(gateway, |sessions, now| {
+            let over = sessions.handle_newest(newest.iter().map(Newest::of), now);
+            over.into_iter().copied().collect::<Vec<_>>()
+        });
+        over.into_iter().flatten().for_each(|conn| self.mail_superseded(conn));
     }
 
     /// Ends the sessions that are no longer their hosts', and no newer one.
     pub(crate) fn supersede(&mut self, gateway: usize, stale: &[(HostId, SessionEpoch)]) {
-        for (host, session_epoch) in stale {
-            if let Some((epoch, conn)) = self.gateways[gateway].held.get(host).copied()
-                && epoch == *session_epoch
-            {
-                self.mail(conn, |mail| mail.close = Some(RefusalCode::Superseded));
-            }
-        }
+        let Some(machines) = &self.gateways[gateway].machines else { return };
+        let held = stale.iter().filter_map(|(host, epoch)| machines.sessions.session(*host, *epoch)).copied();
+        let held: Vec<usize> = held.collect();
+        held.into_iter().for_each(|conn| self.mail_superseded(conn));
+    }
+
+    /// The connections of the sessions that a gateway holds.
+    pub(crate) fn held_by(&self, gateway: usize) -> Vec<usize> {
+        self.gateways[gateway].machines.iter().flat_map(|machines| machines.sessions.iter().copied()).collect()
+    }
+
+    /// The connections of a host's sessions, on whatever gateway.
+    pub(crate) fn sessions_of(&self, host: HostId) -> Vec<usize> {
+        let machines = self.gateways.iter().filter_map(|gateway| gateway.machines.as_ref());
+        machines.filter_map(|machines| machines.sessions.of(host)).map(|(_, conn)| *conn).collect()
     }
 }
 
@@ -167,4 +162,11 @@ pub(crate) struct Newest {
     pub(crate) host: HostId,
     pub(crate) session_epoch: SessionEpoch,
     pub(crate) versions: Vec<(Component, Version)>,
+}
+
+impl Newest {
+    /// As machines take it.
+    pub(crate) fn of(&self) -> replica::Newest<'_> {
+        replica::Newest { host: self.host, session_epoch: self.session_epoch, versions: &self.versions }
+    }
 }

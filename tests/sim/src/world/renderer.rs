@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use holdfast_events::relay::Relay;
 use holdfast_events::{Hint, HostHint};
 use holdfast_model::desired::Desired;
 use holdfast_model::intent::Intent;
@@ -111,7 +112,9 @@ impl World {
             (Ask::Store { .. }, Told::Stored) => self.handle_stored(renderer),
             (Ask::Changes { .. }, _) => self.render_again(renderer, RETRY_MS),
             (Ask::Store { .. }, _) => self.commit_again(renderer, RETRY_MS),
-            (Ask::Number { .. }, Told::Numbered { horizon }) => self.handle_numbered(renderer, horizon),
+            (Ask::Number { .. }, Told::Numbered { horizon, last, count }) => {
+                self.handle_numbered(renderer, horizon, last, count);
+            }
             (Ask::Number { .. }, _) => self.relay_again(renderer, RETRY_MS),
             (_, _) => {}
         }
@@ -123,7 +126,9 @@ impl World {
         let (turn, asked) = (at.turn, at.asked);
         let (life, paused_until) = (at.life, at.paused_until);
         let tenure = Some(Tenure::new(asked, LEASE_TTL_MS));
-        *at = Renderer { life, turn, is_up: true, paused_until, term: Some(term), tenure, ..Renderer::down() };
+        let down = Renderer::down();
+        *at = Renderer { life, turn, is_up: true, paused_until, term: Some(term), tenure, ..down };
+        self.renderers[renderer].relay = self.seeded(Relay::new());
         self.tally.terms += 1;
         // Another leads: whoever led before may have stored what it never told.
         self.publish_hint(HostHint { lease_term: term, n: 1, of: Some(0), states: Vec::new() });

@@ -1,13 +1,16 @@
 //! Single cases, scripted: one fault at the moment that matters, and what must come of it. Named after the edge cases `C1` to `C29` that they are.
 
+use std::time::Duration;
+
 use holdfast_model::desired::{Component, Stamp};
 use holdfast_model::numbers::Version;
 use holdfast_model::status::State;
 use holdfast_session::random::Random;
+use holdfast_session::replica::Limits;
 use holdfast_wire::message::SessionLimits;
 
 use super::*;
-use crate::plan::Kind;
+use crate::plan::{Kind, PACE};
 use crate::store::Observed;
 
 const POLICY: Component = Component::Policy;
@@ -213,7 +216,15 @@ impl Scripted {
             fault_gap_ms: 1,
             limits: SessionLimits { body_bytes_max: 64 * 1024, updates_in_flight_max: 16, bytes_in_flight_max: 64_000 },
             builds_max: 8,
-            facts_max: 1_000,
+            facts: Limits {
+                waiting_max: 1_000,
+                batch_max: 32,
+                gather: Duration::from_millis(3),
+                presence_gather: Duration::from_millis(250),
+                retry: Duration::from_millis(100),
+                retry_max: Duration::from_secs(5),
+            },
+            pace: PACE,
             socket_bytes: 16 * 1024,
             latency_ms: 3,
             read_ms: 3,

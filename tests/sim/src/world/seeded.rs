@@ -1,28 +1,39 @@
 //! Seeding one fault into the machines of a world; without the feature `mutants` there is none to seed.
 
-use holdfast_session::scheduler::Scheduler;
-use holdfast_session::{agent, gateway};
-
 use super::World;
-use crate::keys::HostKeys;
+
+#[cfg(feature = "mutants")]
+mod with_mutant {
+    use holdfast_events::relay::Relay;
+    use holdfast_model::mutant::Mutant;
+    use holdfast_session::replica::{Compares, Facts, Lease, Sessions};
+    use holdfast_session::{agent, gateway};
+
+    use super::super::facts::SimFacts;
+    use crate::keys::HostKeys;
+
+    /// A machine that can have a fault.
+    pub(crate) trait Seedable {
+        fn with_mutant(self, mutant: Mutant) -> Self;
+    }
+
+    macro_rules! seedable {
+        ($($machine:ty),+) => {
+            $(impl Seedable for $machine {
+                fn with_mutant(self, mutant: Mutant) -> Self {
+                    <$machine>::with_mutant(self, mutant)
+                }
+            })+
+        };
+    }
+
+    seedable!(agent::Session<HostKeys>, gateway::Session, Sessions<usize>, Facts<SimFacts>, Lease, Compares, Relay);
+}
 
 #[cfg(feature = "mutants")]
 impl World {
-    pub(crate) fn seeded_gateway(&self, machine: gateway::Session) -> gateway::Session {
-        match self.mutant {
-            Some(mutant) => machine.with_mutant(mutant),
-            None => machine,
-        }
-    }
-
-    pub(crate) fn seeded_agent(&self, machine: agent::Session<HostKeys>) -> agent::Session<HostKeys> {
-        match self.mutant {
-            Some(mutant) => machine.with_mutant(mutant),
-            None => machine,
-        }
-    }
-
-    pub(crate) fn seeded_scheduler(&self, machine: Scheduler) -> Scheduler {
+    /// A machine with the fault of this world, if it has one.
+    pub(crate) fn seeded<T: with_mutant::Seedable>(&self, machine: T) -> T {
         match self.mutant {
             Some(mutant) => machine.with_mutant(mutant),
             None => machine,
@@ -42,15 +53,8 @@ impl World {
 #[cfg(not(feature = "mutants"))]
 #[expect(clippy::unused_self, reason = "one signature with and without the feature")]
 impl World {
-    pub(crate) const fn seeded_gateway(&self, machine: gateway::Session) -> gateway::Session {
-        machine
-    }
-
-    pub(crate) const fn seeded_agent(&self, machine: agent::Session<HostKeys>) -> agent::Session<HostKeys> {
-        machine
-    }
-
-    pub(crate) const fn seeded_scheduler(&self, machine: Scheduler) -> Scheduler {
+    /// There is nothing to seed.
+    pub(crate) fn seeded<T>(&self, machine: T) -> T {
         machine
     }
 

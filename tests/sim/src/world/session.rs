@@ -139,6 +139,7 @@ impl World {
                 let Some(side) = self.gateway_side(conn) else { return };
                 let host = side.host;
                 if self.holds_lease(gateway) {
+                    self.check_lease(gateway);
                     return self.submit(Some(Process::Gateway(gateway)), Ask::Open { conn, host });
                 }
                 // A session of a gateway without a lease would take the host from one that has.
@@ -163,7 +164,11 @@ impl World {
             Event::StatusRefused { code, .. } => {
                 self.violate(Invariant::SyncedIsProven, || format!("an honest status is refused: {code}"));
             }
-            Event::Fault { .. } => self.record_fact(conn, Seen::Fault),
+            Event::Fault { .. } => {
+                // What a stranger says may be what no database takes.
+                let is_writable = !self.chance(30);
+                self.record_fact(conn, Seen::Fault { is_writable });
+            }
             Event::Undeliverable { component, bytes, .. } => {
                 self.violate(Invariant::DeliveredOrSuperseded, || format!("{component} of {bytes} bytes is too large"));
             }
@@ -179,9 +184,8 @@ impl World {
             Asked::Read(ticket) => self.read_desired(conn, want, ticket),
             Asked::Waits(asker) => {
                 let (host, Some(epoch)) = (side.host, side.session_epoch) else { return };
-                let now = self.gateway_now(gateway);
-                self.schedule(gateway, |scheduler| {
-                    scheduler.handle_want(host, epoch, want.component, asker, now);
+                self.schedule(gateway, |sessions, now| {
+                    sessions.scheduler_mut().handle_want(host, epoch, want.component, asker, now);
                 });
             }
         }

@@ -11,6 +11,10 @@ use super::conn::Sent;
 use super::parts::place;
 use crate::violation::Invariant;
 
+/// How long after a doubt about hints, or after a compare for it that failed, the next compare begins: the longest one that is under way (2 s and the
+/// way back), and the wait after it (5 s).
+const DOUBT_MS_MAX: u64 = 9_000;
+
 impl World {
     /// The reference looks at what is written.
     pub(super) fn note_sent(
@@ -71,19 +75,31 @@ impl World {
 
     /// The reference looks at what waits.
     pub(crate) fn check_memory(&mut self) {
-        for (place, gateway) in self.gateways.iter().enumerate() {
-            // Beyond its cap a goodbye is taken, one of each session.
-            let allowed = self.plan.facts_max + self.conns.len();
-            if gateway.facts.len() > allowed {
-                let waiting = gateway.facts.len();
-                return self.violate(Invariant::MemoryIsBounded, || format!("{waiting} facts wait on gateway {place}"));
-            }
-            for (_, conn) in gateway.held.values() {
-                if let Some(message) = self.window_broken(*conn) {
-                    return self.violate(Invariant::MemoryIsBounded, || message);
-                }
+        for gateway in 0..self.gateways.len() {
+            if let Some((invariant, message)) = self.waits_too_much(gateway) {
+                return self.violate(invariant, || message);
             }
         }
+    }
+
+    /// What is wrong with what waits on a gateway, if anything is.
+    fn waits_too_much(&self, gateway: usize) -> Option<(Invariant, String)> {
+        let at = &self.gateways[gateway];
+        let machines = at.machines.as_ref()?;
+        let ((waiting, heard), writing) = (machines.facts.waiting(), machines.facts.writing());
+        // Beyond its cap a goodbye is taken, one of each session, and the newest status, one of each host.
+        let allowed = self.plan.facts.waiting_max + self.conns.len() + self.plan.hosts;
+        if waiting > allowed || heard > self.plan.hosts || writing > self.plan.facts.batch_max {
+            let message = format!("{waiting} facts, {heard} signs of life and {writing} that are being written");
+            return Some((Invariant::MemoryIsBounded, format!("gateway {gateway} has {message}")));
+        }
+        if let Some(message) = machines.sessions.iter().find_map(|conn| self.window_broken(*conn)) {
+            return Some((Invariant::MemoryIsBounded, message));
+        }
+        let since = self.reference.doubted_since(gateway, at.paused_until)?;
+        let is_forgotten = self.now > since + DOUBT_MS_MAX;
+        let message = || format!("gateway {gateway} doubts hints since {since} ms, and compares nothing");
+        is_forgotten.then(|| (Invariant::DeliveredOrSuperseded, message()))
     }
 
     /// What is wrong with the window of a session, if anything is.

@@ -60,7 +60,7 @@ impl World {
         let seed = self.random.next_u64();
         let machine = gateway::Session::new(self.session_config(), seed, self.gateway_now(gateway));
         let side = GatewaySide {
-            machine: self.seeded_gateway(machine),
+            machine: self.seeded(machine),
             host: host_id(self.agents[agent].host),
             session_epoch: None,
             turns: Turns::default(),

@@ -17,11 +17,15 @@ fn every_seeded_mistake_is_caught_within_twenty_thousand_schedules() {
 const fn broken_by(mutant: Mutant) -> Invariant {
     match mutant {
         Mutant::LateCleanupUnfenced
+        | Mutant::OlderEndTakesNewer
         | Mutant::StaleEpochAdmitted
         | Mutant::TipNotAdvanced
         | Mutant::UnsentAckAccepted
         | Mutant::WrongBaseAccepted => Invariant::NothingCrossesSessions,
-        Mutant::MarkDropped => Invariant::DeliveredOrSuperseded,
+        Mutant::DoubtForgotten | Mutant::MarkDropped => Invariant::DeliveredOrSuperseded,
         Mutant::RecoveryLoops | Mutant::WindowIgnored => Invariant::MemoryIsBounded,
+        Mutant::GoodbyeFirst | Mutant::HalfForgotten | Mutant::PresenceKept => Invariant::FactsAreKept,
+        Mutant::LeaseFromAnswer => Invariant::OneWriter,
+        Mutant::CursorAdvanced => Invariant::EventsAreOrdered,
     }
 }

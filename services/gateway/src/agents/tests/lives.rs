@@ -190,3 +190,30 @@ async fn a_compare_that_the_database_did_not_answer_is_tried_again_before_the_ne
     agent.until(|agent| agent.taken.last().is_some_and(|taken| taken.stamp == stamp)).await;
     assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
 }
+
+#[tokio::test]
+async fn a_compare_that_hangs_keeps_no_hint_waiting_and_what_is_doubted_meanwhile_is_looked_into_after_it() {
+    let estate = Estate::start().await;
+    let mut agent = estate.agent(1).await;
+    agent.converge(4).await;
+    estate.memory.set_compares_hang(true);
+    estate.wakes.send(Wake::Lapsed).await.unwrap();
+    let compared = async {
+        while estate.memory.compares() == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(DEADLINE, compared).await.expect("it compares");
+    // The first hint that is heard is a doubt.
+    let stamp = estate.memory.publish(agent.host, &mk_body(0..3));
+    estate.hint(agent.host, stamp.version).await;
+    agent.converge(5).await;
+    assert_eq!((agent.last().stamp, estate.memory.compares()), (stamp, 1), "by the hint");
+    // What nobody hints at was not there yet when the compare read.
+    let stamp = estate.memory.publish(agent.host, &mk_body(0..4));
+    let began = tokio::time::Instant::now();
+    estate.memory.set_compares_hang(false);
+    agent.converge(6).await;
+    assert_eq!((agent.last().stamp, estate.memory.compares()), (stamp, 2));
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+}

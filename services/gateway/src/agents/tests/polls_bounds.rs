@@ -312,7 +312,8 @@ async fn an_outcome_that_found_no_room_counts_when_it_comes_again() {
     let sent = |seen: &Seen| matches!(seen, Seen::SnapshotSent { .. });
     estate.facts_until(|facts| count(facts, sent) == 4).await;
     // The recorder holds a batch that it cannot write, and behind that there is no room.
-    let filler = Fact { host: mk_host(99), session_epoch: SessionEpoch::from_raw(1), seen: Seen::Heard { age_ms: 0 } };
+    let seen = Seen::Fault { fault: holdfast_events::Fault::Malformed, component: None, update_seq: None };
+    let filler = Fact { host: mk_host(99), session_epoch: SessionEpoch::from_raw(1), seen };
     estate.memory.set_away(true);
     estate.door.recorder().put(filler.clone()).unwrap();
     let taken = async {
