@@ -54,6 +54,7 @@ impl HintListener {
 
     /// Runs until the receiver is gone.
     pub async fn run(mut self) {
+        metrics::counter!("holdfast_strange_hints_total", "subject" => self.subject).increment(0);
         let mut link = self.bus.link();
         while !self.wakes.is_closed() {
             let mut messages = match self.consume().await {
@@ -97,6 +98,7 @@ impl HintListener {
                         Ok(hint) => hint,
                         Err(error) => {
                             self.strange += 1;
+                            metrics::counter!("holdfast_strange_hints_total", "subject" => self.subject).increment(1);
                             // A crowd of them fills no log.
                             if self.strange.is_power_of_two() {
                                 tracing::warn!(count = self.strange, %error, "a message that is no hint is passed over");

@@ -2,6 +2,7 @@
 //!
 //! - All missing steps are taken in one transaction under one lock, so a database has all of a build's steps or none of the new ones.
 //! - A step that was taken is never edited: its digest is kept and compared.
+//! - Services of the build before run meanwhile: a step only adds, and writes no table anew, which would be empty to whoever waits for its lock.
 //! - The first migration of a new database also begins its lineage (`authority`).
 
 use holdfast_events::{Actor, AuthorityCreated};

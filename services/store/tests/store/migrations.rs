@@ -49,6 +49,19 @@ async fn every_step_may_be_taken_twice_and_a_second_migration_does_nothing() {
     assert_eq!((migrated.steps, migrated.began), (0, false));
 }
 
+/// A table that is written anew is empty to whoever looks with an older view of the database, as a service does that began a look and waits for the lock:
+/// tokens would be unknown, hosts not there.
+#[tokio::test]
+async fn f32_no_step_writes_a_table_anew() {
+    let server = TestPostgres::start_empty();
+    server.sql(
+        "CREATE FUNCTION refuse() RETURNS event_trigger LANGUAGE plpgsql AS $$
+         BEGIN RAISE EXCEPTION '% is written anew', pg_event_trigger_table_rewrite_oid()::regclass; END $$;
+         CREATE EVENT TRIGGER refuse ON table_rewrite EXECUTE FUNCTION refuse()",
+    );
+    server.store(OWNER).migrate(TEST_AUTHORITY).await.expect("no step does");
+}
+
 #[tokio::test]
 async fn two_that_migrate_at_once_take_each_step_once() {
     let server = TestPostgres::start_empty();

@@ -24,5 +24,6 @@ mod restart;
 mod scripted;
 mod stage;
 mod storm;
+mod under_load;
 mod watch;
 mod world;

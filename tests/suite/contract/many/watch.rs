@@ -53,10 +53,15 @@ impl Api {
 
     /// The status and the answer of a change.
     pub(super) async fn post(&self, path: &str, body: &Value) -> (u16, Value) {
+        self.try_post(path, body).await.expect("it answers")
+    }
+
+    /// The same; nothing if the door lets nobody more in at the moment.
+    pub(super) async fn try_post(&self, path: &str, body: &Value) -> Option<(u16, Value)> {
         let request = Request::new(Method::POST, format!("{}{path}", self.url)).bearer(&self.token).expect("a header");
         let request = request.header(CONTENT_TYPE, "application/json").expect("a header").body(body.to_string());
-        let response = self.client.request(request).await.expect("it answers");
-        (response.status.as_u16(), serde_json::from_slice(&response.body).expect("JSON"))
+        let response = self.client.request(request).await.ok()?;
+        Some((response.status.as_u16(), serde_json::from_slice(&response.body).expect("JSON")))
     }
 }
 
