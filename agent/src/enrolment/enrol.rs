@@ -10,7 +10,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use holdfast_identity::https::{Client, Request, Response};
 use holdfast_identity::tls::enrolment;
-use holdfast_identity::{CaPin, Token, TokenKind, VerifyingKey, files, token};
+use holdfast_identity::{CaPin, Token, TokenKind, TrustRoots, VerifyingKey, files, token};
 use holdfast_model::ids::HostId;
 use holdfast_model::name::Name;
 use holdfast_runtime::fail_point;
@@ -148,6 +148,9 @@ fn put_in_place(with: &Enrol, begun: &Pending, response: &Response) -> Result<Ho
     let ca = with.ca_pin.find_ca(&response.peer_certificates)?;
     let credential = begun.leaf.credential(answer.certificate_chain.as_bytes())?;
     let (ended, now) = (credential.validity().not_after, OffsetDateTime::now_utc());
+    // The gateway carries it: that the CA gave it, and to the host that it is called, is seen here.
+    let roots = TrustRoots::new(vec![ca.clone().into_owned()])?;
+    credential.check_host(&roots, answer.authority_id, answer.host_id, now)?;
     if ended <= now {
         return Err(EnrolError::Over { ended });
     }

@@ -154,6 +154,27 @@ impl Enrolment {
         Ok(credential.save(&self.folder, CREDENTIAL)?)
     }
 
+    /// One under a CA of a test's own, whose certificate is so old.
+    #[cfg(test)]
+    pub(crate) fn under(ca: &holdfast_identity::Ca, state_folder: &Path, leaf_age: time::Duration) -> Self {
+        let (authority_id, host_id) = (ca.authority(), HostId::new(uuid::Uuid::from_u128(42)));
+        let leaf = holdfast_identity::LeafKey::generate().expect("a key");
+        let request = holdfast_identity::KeyRequest::from_der(&leaf.request().expect("a request")).expect("ours");
+        let issued = ca.issue_host(host_id, &request, time::OffsetDateTime::now_utc() - leaf_age).expect("issued");
+        let credential = leaf.credential(issued.chain_pem.as_bytes()).expect("it fits");
+        let outcome_key = SigningKey::generate().expect("a key");
+        let told = Told {
+            host_id,
+            authority_id,
+            authority_epoch: AuthorityEpoch::from_raw(1),
+            renderer_key: outcome_key.verifying_key().to_string(),
+            ca_pin: ca.pin().to_string(),
+            gateways: Vec::new(),
+        };
+        save(state_folder, &told, &ca.certificate_pem(), &credential, &outcome_key).expect("saved");
+        Self::load(state_folder).expect("it is there")
+    }
+
     /// Whether the renderer that this host was enrolled with signed a policy for it.
     #[must_use]
     pub fn is_genuine(&self, entry: &Entry) -> bool {

@@ -26,6 +26,7 @@ use holdfast_session::agent::{Apply, ApplyResult, Content, check_snapshot};
 use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 
+use super::kept_file;
 use crate::service::unix_ms;
 
 const FILE: &str = "components.json";
@@ -82,13 +83,13 @@ pub(super) struct Components {
 }
 
 impl Components {
-    /// What the disk says; nothing if it says nothing of this authority. A look at it counts for so long.
+    /// What the disk says; nothing if it says nothing of this authority. One that is damaged is told and set aside. A look at it counts for so long.
     pub(super) fn load(state_folder: &Path, authority: Authority, good_for: Duration) -> Self {
         let file: PathBuf = state_folder.join(FILE);
         let fresh =
             Stored { authority: authority.id, epoch: authority.epoch, applied: Vec::new(), earlier: Vec::new() };
-        let stored = fs::read(&file).ok().and_then(|text| serde_json::from_slice::<Stored>(&text).ok());
-        let stored = stored.filter(|stored| stored.authority == authority.id).unwrap_or(fresh);
+        let stored =
+            kept_file::load::<Stored>(&file).filter(|stored| stored.authority == authority.id).unwrap_or(fresh);
         Self {
             file: file.into(),
             stored: Arc::new(Mutex::new(stored)),
@@ -328,6 +329,17 @@ mod tests {
         let again = Components::load(folder.path(), authority, GOOD_FOR);
         assert_eq!(again.applied(), [(Component::Settings, stamp(empty))]);
         assert_eq!(again.authority().epoch.raw(), 3);
+    }
+
+    #[test]
+    fn a_damaged_file_is_set_aside_and_what_is_taken_then_begins_a_new_one() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let authority = Authority { id: AuthorityId::new(Uuid::from_u128(1)), epoch: AuthorityEpoch::from_raw(1) };
+        fs::write(folder.path().join(FILE), "{\"authority\":").expect("written");
+        assert_eq!(Components::load(folder.path(), authority, GOOD_FOR).applied(), []);
+        let aside = folder.path().join(format!("{FILE}.unusable"));
+        assert_eq!(fs::read_to_string(aside).expect("it is there"), "{\"authority\":");
+        assert!(!folder.path().join(FILE).exists());
     }
 
     #[test]

@@ -337,7 +337,7 @@ pub(super) async fn rename(shell: &mut Shell, dialer: &mut Dialer, names: &[Stri
 }
 
 /// Keeps a changed list of gateways open; a kernel that refuses is told and tried again at the next dial.
-async fn keep(shell: &Shell) -> Result<(), WorkerGone> {
+pub(super) async fn keep(shell: &Shell) -> Result<(), WorkerGone> {
     match shell.keep().await {
         Ok(()) => Ok(()),
         Err(DialError::Worker(gone)) => Err(gone),

@@ -10,6 +10,7 @@ mod components;
 mod drive;
 mod gateways;
 pub(crate) mod inventory;
+mod kept_file;
 mod keys;
 mod poll;
 mod renewal;
@@ -206,11 +207,11 @@ impl Shell {
     /// # Errors
     /// [`WorkerGone`] when the process is about to end.
     pub async fn run(mut self) -> Result<(), WorkerGone> {
-        let renewal = renewal::run(Arc::clone(&self.enrolment), self.gateways.names().to_vec(), Arc::clone(&self.tls));
+        let renewal = renewal::run(Arc::clone(&self.enrolment), self.gateways.asked(), Arc::clone(&self.tls));
         let looks = self.components.clone().watch(self.worker.verify_interval());
-        let mut leaving = self.leaving.clone();
         let sessions = async move {
-            let mut dialer = Dialer::new(self.gateways.names().to_vec(), random(), self.now());
+            let dialer = Dialer::new(self.gateways.names().to_vec(), random(), self.now());
+            let mut dialer = dialer.with_enrolled(self.gateways.enrolled().to_vec());
             while dialer.state() != DialState::Stopped {
                 self.wait_and_dial(&mut dialer).await?;
                 if is_leaving(&self.leaving) {
@@ -222,16 +223,16 @@ impl Shell {
                  or start the agent again to go on with the identity that it has"
             );
             self.tell(|status| status.link = Link::Stopped);
+            // Enrolling is a person's act; until then the host goes on enforcing, without sessions. Its certificate is renewed beside this, so that
+            // starting the agent again is enough however late it is.
+            left(&mut self.leaving).await;
             Ok(())
         };
         tokio::select! {
-            ended = sessions => ended?,
+            ended = sessions => ended,
             never = renewal => match never {},
             never = looks => match never {},
         }
-        // Enrolling is a person's act; until then the host goes on enforcing, without sessions and without renewals.
-        left(&mut leaving).await;
-        Ok(())
     }
 
     /// One wait, one dial, one session if it comes to one.
@@ -252,25 +253,38 @@ impl Shell {
             return Ok(());
         };
         self.tell(|status| status.link = Link::Dialling { gateway: gateway.clone() });
+        self.gateways.turn_to(Some(&gateway));
+        let ended = self.dial(dialer, &gateway).await?;
+        if self.gateways.turn_to(None) {
+            drive::keep(self).await?;
+        }
+        if let Some(ended) = ended {
+            dialer.handle_ended(ended, self.now());
+        }
+        Ok(())
+    }
+
+    /// One dial, and the session that it comes to; how it ended, unless the process is about to.
+    async fn dial(&mut self, dialer: &mut Dialer, gateway: &str) -> Result<Option<Ended>, WorkerGone> {
         let mut leaving = self.leaving.clone();
         let connected = tokio::select! {
-            () = left(&mut leaving) => return Ok(()),
-            connected = self.connect(&gateway) => connected,
+            () = left(&mut leaving) => return Ok(None),
+            connected = self.connect(gateway) => connected,
         };
-        let ended = match connected {
+        Ok(Some(match connected {
             Ok(stream) => {
-                let mut session = self.session().await?;
-                // What changed before is what this session tells of.
+                // What changed before is what this session tells of; what changes as it is begun ends it, for its Hello may be of before.
                 self.local_changes.mark_unchanged();
                 self.taken_back.mark_unchanged();
+                let mut session = self.session().await?;
                 // Why a poll had no answer is told where it is known.
                 let mut is_told = false;
-                let mut cause = drive::drive(self, dialer, &gateway, stream, &mut session).await?;
+                let mut cause = drive::drive(self, dialer, gateway, stream, &mut session).await?;
                 if cause == CloseCause::Polls {
                     let session_epoch = self.handed_over.take();
                     cause = tokio::select! {
-                        () = left(&mut leaving) => return Ok(()),
-                        polled = Box::pin(poll::poll(self, dialer, &gateway, session_epoch)) => polled?,
+                        () = left(&mut leaving) => return Ok(None),
+                        polled = Box::pin(poll::poll(self, dialer, gateway, session_epoch)) => polled?,
                     };
                     is_told = cause == CloseCause::Lost;
                 }
@@ -298,9 +312,7 @@ impl Shell {
                 self.tell(|status| status.last_end = Some(text));
                 Ended::NoSession
             }
-        };
-        dialer.handle_ended(ended, self.now());
-        Ok(())
+        }))
     }
 
     async fn session(&self) -> Result<Session<HostKeys>, WorkerGone> {

@@ -2,10 +2,14 @@
 //!
 //! - A [`Credential`] always fits together: the key is the leaf's, checked when it is made.
 //! - `Debug` shows names and dates, never a key.
+//! - What somebody else hands over as a host's is checked by [`Credential::check_host`] before it is kept: that the key fits says nothing of its issuer.
 //!
 //! It does not renew anything: [`Validity::renew_at`] only says when.
 
 use crate::files;
+use crate::name::{self, host_id_of};
+use crate::tls;
+use holdfast_model::ids::{AuthorityId, HostId};
 use rcgen::PublicKeyData as _;
 use rustls::RootCertStore;
 use rustls_pki_types::pem::PemObject;
@@ -41,6 +45,20 @@ pub enum Error {
     /// A root cannot be trusted: not a CA certificate that rustls takes.
     #[error("the certificate cannot be a trust root")]
     Root(#[source] rustls::Error),
+    /// Its chain does not lead to a trusted CA, or it is none of a client.
+    #[error("the certificate is none that a trusted CA gave to a client")]
+    Chain(#[source] tls::Error),
+    /// It names no host, or one of another authority.
+    #[error("the certificate is none of this host's")]
+    Name(#[from] name::Error),
+    /// It is another host's.
+    #[error("the certificate is that of {found}, not of {wanted}")]
+    OtherHost {
+        /// The host that it was to be for.
+        wanted: HostId,
+        /// The host that it names.
+        found: HostId,
+    },
     /// The named file holds something else.
     #[error("{} cannot be used", path.display())]
     In {
@@ -63,6 +81,9 @@ impl Error {
             Self::Mismatch => "key-mismatch",
             Self::Generate(_) => "key-generation",
             Self::Root(_) => "trust-root",
+            Self::Chain(_) => "certificate-chain",
+            Self::Name(error) => error.rule(),
+            Self::OtherHost { .. } => "certificate-host",
             Self::In { source, .. } => source.rule(),
         }
     }
@@ -138,30 +159,67 @@ impl Credential {
         let key_pem = files::read_secret(key)?;
         Self::from_pem(&chain_pem, &key_pem).map_err(|error| match error {
             Error::Key(_) | Error::Mismatch => error.in_file(key),
-            Error::File(_) | Error::Certificate | Error::Generate(_) | Error::Root(_) | Error::In { .. } => {
-                error.in_file(chain)
-            }
+            Error::File(_)
+            | Error::Certificate
+            | Error::Generate(_)
+            | Error::Root(_)
+            | Error::Chain(_)
+            | Error::Name(_)
+            | Error::OtherHost { .. }
+            | Error::In { .. } => error.in_file(chain),
         })
     }
 
-    /// Reads `<name>.pem` and `<name>.key.pem`, as [`Credential::save`] wrote them.
+    /// Reads `<name>.pem` and its key, as [`Credential::save`] wrote them or was about to when its process died.
     ///
     /// # Errors
     /// As [`Credential::load`].
     pub fn load_named(folder: &Path, name: &str) -> Result<Self, Error> {
         let (chain, key) = paths(folder, name);
-        Self::load(&chain, &key)
+        let next = next_key(folder, name);
+        match Self::load(&chain, &key) {
+            // The chain is the new one, and its key is not in its place yet.
+            Err(error) if next.exists() => Self::load(&chain, &next).map_err(|_| error),
+            loaded => loaded,
+        }
     }
 
-    /// Writes `<name>.key.pem` (0600), then `<name>.pem`.
+    /// Writes `<name>.pem` and `<name>.key.pem` (0600). Whoever reads them by [`Credential::load_named`] has the ones of before or these, at whatever
+    /// moment this process dies.
     ///
     /// # Errors
     /// [`Error::File`] naming the file that could not be written.
     pub fn save(&self, folder: &Path, name: &str) -> Result<(), Error> {
-        let (chain, key) = paths(folder, name);
-        files::write_secret(&key, self.key_pem().as_bytes())?;
+        let ((chain, key), next) = (paths(folder, name), next_key(folder, name));
+        if !chain.exists() {
+            // A key without a chain is nobody's.
+            files::write_secret(&key, self.key_pem().as_bytes())?;
+            return Ok(files::write_public(&chain, self.chain_pem().as_bytes())?);
+        }
+        files::write_secret(&next, self.key_pem().as_bytes())?;
         files::write_public(&chain, self.chain_pem().as_bytes())?;
-        Ok(())
+        files::write_secret(&key, self.key_pem().as_bytes())?;
+        Ok(files::remove(&next)?)
+    }
+
+    /// Whether it is what a gateway lets in as this host: given by a trusted CA, to a client, under this name.
+    ///
+    /// Not whether it counts by this host's clock: gateways go by theirs, and one whose clock is hours off has no other certificate to get. The chain is
+    /// judged at the moment within the leaf's dates that is nearest to `now`.
+    ///
+    /// # Errors
+    /// [`Error::Chain`], [`Error::Name`] or [`Error::OtherHost`].
+    pub fn check_host(
+        &self,
+        roots: &TrustRoots,
+        authority: AuthorityId,
+        host: HostId,
+        now: OffsetDateTime,
+    ) -> Result<(), Error> {
+        let Validity { not_before, not_after } = self.validity;
+        tls::check_client(&self.chain, roots, now.min(not_after).max(not_before)).map_err(Error::Chain)?;
+        let found = host_id_of(self.leaf(), authority)?;
+        if found == host { Ok(()) } else { Err(Error::OtherHost { wanted: host, found }) }
     }
 
     /// The chain, leaf first.
@@ -274,6 +332,11 @@ impl fmt::Debug for TrustRoots {
 #[must_use]
 pub fn paths(folder: &Path, name: &str) -> (PathBuf, PathBuf) {
     (folder.join(format!("{name}.pem")), folder.join(format!("{name}.key.pem")))
+}
+
+/// Where the key lies for which a chain is about to be written.
+fn next_key(folder: &Path, name: &str) -> PathBuf {
+    paths(folder, &format!("{name}.next")).1
 }
 
 pub(crate) fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, Error> {

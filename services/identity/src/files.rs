@@ -92,6 +92,16 @@ pub fn write_public(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     write(path, bytes, 0o644)
 }
 
+/// Removes a file for good.
+///
+/// # Errors
+/// [`Error::Write`] when it stays.
+pub fn remove(path: &Path) -> Result<(), Error> {
+    let fail = |source| Error::Write { path: path.to_owned(), source };
+    fs::remove_file(path).map_err(fail)?;
+    path.parent().map_or(Ok(()), |folder| File::open(folder).and_then(|folder| folder.sync_all()).map_err(fail))
+}
+
 fn write(path: &Path, bytes: &[u8], mode: u32) -> Result<(), Error> {
     let fail = |source| Error::Write { path: path.to_owned(), source };
     let folder = match path.parent() {

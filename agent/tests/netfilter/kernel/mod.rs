@@ -13,6 +13,7 @@ mod failsafe;
 mod faults;
 mod flows;
 mod forwarded;
+mod gateways;
 #[cfg(feature = "test-hooks")]
 mod hook;
 mod hosts;

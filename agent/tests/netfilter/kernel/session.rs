@@ -49,7 +49,7 @@ pub(super) fn world_on_a_small_disk(kib: u32) -> (Tmpfs, Host, Gateway, Namespac
 }
 
 /// The same, with a certificate that was issued so long ago.
-fn world_of(leaf_age: time::Duration) -> (Host, Gateway, Namespace) {
+pub(super) fn world_of(leaf_age: time::Duration) -> (Host, Gateway, Namespace) {
     let (near, far) = Namespace::pair();
     enrolled(Host::within(near), far, leaf_age)
 }
@@ -58,16 +58,21 @@ fn world_of(leaf_age: time::Duration) -> (Host, Gateway, Namespace) {
 fn enrolled(host: Host, far: Namespace, leaf_age: time::Duration) -> (Host, Gateway, Namespace) {
     let mut gateway = Gateway::new(far.run(|| TcpListener::bind("10.77.0.2:7443").unwrap()));
     gateway.leaf_age = leaf_age;
+    enrol_at(&host, &mut gateway);
+    (host, gateway, far)
+}
+
+/// Enrols a host at a gateway that is there.
+pub(super) fn enrol_at(host: &Host, gateway: &mut Gateway) {
     let token = Token::generate(TokenKind::Enrol).unwrap();
     files::write_secret(&host.path("token"), token.reveal().as_bytes()).unwrap();
     let pin = gateway.ca.pin().to_string();
     let enrolled = thread::scope(|scope| {
-        let asked = scope.spawn(|| enrol(&host, &pin));
+        let asked = scope.spawn(|| enrol(host, &pin));
         gateway.enrol();
         asked.join().unwrap()
     });
     assert!(enrolled.status.success(), "{}", String::from_utf8_lossy(&enrolled.stderr));
-    (host, gateway, far)
 }
 
 fn enrol(host: &Host, pin: &str) -> std::process::Output {

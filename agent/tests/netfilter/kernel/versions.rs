@@ -7,7 +7,7 @@ use holdfast_wire::code::{DirectiveCode, FaultCode, RefusalCode};
 use holdfast_wire::message::{Directive, Kind, Message};
 use holdfast_wire::negotiate::{Protocol, SPOKEN};
 
-use super::session::{applied, isolated, ruleset, world};
+use super::session::{applied, isolated, ruleset, world, world_of};
 use crate::support::gateway::stamp;
 
 /// A code that no build has.
@@ -91,6 +91,24 @@ fn a24_a_re_enrol_ends_the_sessions_with_an_error_of_its_own_and_the_host_enforc
     host.run_session();
     let (mut session, _) = gateway.open();
     applied(&session.policy(1, &body));
+}
+
+#[test]
+fn a_host_that_is_to_be_enrolled_anew_renews_its_certificate_while_it_waits_for_a_person() {
+    let (host, mut gateway, _far) = world_of(time::Duration::hours(20));
+    let chain = || std::fs::read_to_string(host.path("state/identity/host.pem")).unwrap();
+    let old = chain();
+    host.run_session();
+    let (request, renewal) = gateway.hear_renewal();
+    {
+        let (mut session, _) = gateway.open();
+        session.write(&Message::Directive(Directive { code: DirectiveCode::Reenrol, argument: Vec::new() }));
+        session.hears_goodbye();
+    }
+    host.wait_until("the session ends for good", || host.status()["session"]["link"]["state"] == "stopped");
+    gateway.answer_renewal(&request, renewal);
+    host.wait_until("the new certificate is on disk", || chain() != old);
+    assert_eq!(host.status()["session"]["link"]["state"], "stopped");
 }
 
 #[test]

@@ -61,6 +61,12 @@ pub(crate) struct Gateway {
     pub(crate) leaf_age: time::Duration,
     /// How often both sides say that they live.
     pub(crate) liveness_interval_ms: u32,
+    /// The gateways that it names to whoever enrols or opens a session: itself.
+    pub(crate) named: Vec<String>,
+    /// Who signs the certificates that it hands over, where that is not its CA.
+    pub(crate) forger: Option<Ca>,
+    /// Whose name they have, where that is not the host's.
+    pub(crate) leaf_host: Option<HostId>,
 }
 
 impl Gateway {
@@ -68,6 +74,19 @@ impl Gateway {
     pub(crate) fn new(listener: TcpListener) -> Self {
         let authority = Authority { id: AuthorityId::new(Uuid::from_u128(1)), epoch: AuthorityEpoch::from_raw(3) };
         let ca = Ca::create(authority.id, OffsetDateTime::now_utc() - time::Duration::days(2)).unwrap();
+        Self::of(listener, authority, ca)
+    }
+
+    /// Another one of the same authority.
+    pub(crate) fn beside(&self, listener: TcpListener) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        self.ca.save(folder.path()).unwrap();
+        let other = Self::of(listener, self.authority, Ca::load(folder.path()).unwrap());
+        Self { outcome_key: self.outcome_key, ..other }
+    }
+
+    fn of(listener: TcpListener, authority: Authority, ca: Ca) -> Self {
+        let named = vec![listener.local_addr().unwrap().to_string()];
         let name = ServerName::IpAddress(listener.local_addr().unwrap().ip().into());
         let credential = ca.issue_server(ServerRole::GatewayAgents, &[name], OffsetDateTime::now_utc()).unwrap();
         let tls = ServerTls::new(agents_door(&credential, &ca.roots().unwrap()).unwrap());
@@ -88,6 +107,9 @@ impl Gateway {
             protocol: Protocol::NEWEST,
             leaf_age: time::Duration::ZERO,
             liveness_interval_ms: 15_000,
+            named,
+            forger: None,
+            leaf_host: None,
         }
     }
 
@@ -125,20 +147,26 @@ impl Gateway {
         let request: EnrolRequest = serde_json::from_slice(&body).unwrap();
         self.outcome_key = Some(request.outcome_key.parse().unwrap());
         let csr = KeyRequest::from_der(&STANDARD.decode(request.csr).unwrap()).unwrap();
-        let leaf = self.ca.issue_host(self.host, &csr, OffsetDateTime::now_utc() - self.leaf_age).unwrap();
+        let leaf = self.leaf(&csr, self.leaf_age);
         let response = EnrolResponse {
             host_id: self.host,
             authority_id: self.authority.id,
             authority_epoch: self.authority.epoch,
-            certificate_chain: leaf.chain_pem,
+            certificate_chain: leaf,
             renderer_certificate: self
                 .ca
                 .certify_signing_key(&self.renderer.verifying_key(), OffsetDateTime::now_utc())
                 .unwrap(),
-            gateways: vec![self.address().to_string()],
+            gateways: self.named.clone(),
         };
         self.runtime.block_on(answer(stream, "200 OK", &serde_json::to_vec(&response).unwrap()));
         body
+    }
+
+    /// A certificate for a request, as this gateway hands it over.
+    fn leaf(&self, csr: &KeyRequest, age: time::Duration) -> String {
+        let (ca, host) = (self.forger.as_ref().unwrap_or(&self.ca), self.leaf_host.unwrap_or(self.host));
+        ca.issue_host(host, csr, OffsetDateTime::now_utc() - age).unwrap().chain_pem
     }
 
     /// Hears one enrolment and does not answer; what was asked, and the connection that waits.
@@ -170,6 +198,12 @@ impl Gateway {
 
     /// Answers one renewal, which may come before or after a session that is turned away.
     pub(crate) fn renew(&mut self) {
+        let (request, stream) = self.hear_renewal();
+        self.answer_renewal(&request, stream);
+    }
+
+    /// Hears one renewal and does not answer yet; sessions before it are turned away.
+    pub(crate) fn hear_renewal(&mut self) -> (RenewRequest, TlsStream<TcpStream>) {
         loop {
             let stream = self.runtime.block_on(accept(&self.listener, &self.tls));
             match Admission::of(stream.get_ref().1, self.authority.id).unwrap() {
@@ -178,12 +212,14 @@ impl Gateway {
                 Admission::HttpHost(peer) => assert_eq!(peer.host, self.host),
             }
             let (body, stream) = self.runtime.block_on(read_request(stream, RENEW_PATH));
-            let request: RenewRequest = serde_json::from_slice(&body).unwrap();
-            let csr = KeyRequest::from_der(&STANDARD.decode(request.csr).unwrap()).unwrap();
-            let leaf = self.ca.issue_host(self.host, &csr, OffsetDateTime::now_utc()).unwrap();
-            let response = RenewResponse { certificate_chain: leaf.chain_pem };
-            return self.runtime.block_on(answer(stream, "200 OK", &serde_json::to_vec(&response).unwrap()));
+            return (serde_json::from_slice(&body).unwrap(), stream);
         }
+    }
+
+    pub(crate) fn answer_renewal(&self, request: &RenewRequest, stream: TlsStream<TcpStream>) {
+        let csr = KeyRequest::from_der(&STANDARD.decode(&request.csr).unwrap()).unwrap();
+        let response = RenewResponse { certificate_chain: self.leaf(&csr, time::Duration::ZERO) };
+        self.runtime.block_on(answer(stream, "200 OK", &serde_json::to_vec(&response).unwrap()));
     }
 
     /// Refuses every session and answers whatever else is asked, until `done`.
@@ -331,7 +367,7 @@ impl Session<'_> {
             delivery,
             liveness_interval_ms: self.gateway.liveness_interval_ms,
             limits: Config::standard(vec![]).limits,
-            gateways: vec![self.gateway.address().to_string()],
+            gateways: self.gateway.named.clone(),
         };
         self.write(&Message::HelloAck(ack));
     }

@@ -1,6 +1,8 @@
 //! When to dial, and whom.
 //!
 //! - Full jitter between attempts; it starts again only after a healthy session, one that was open for a while.
+//! - A list that a gateway told is dialled first, and is not the last word: where it leads to no session, those that the host was enrolled with are dialled
+//!   in turn with it.
 //! - Nobody is dialled after a gateway asked that the host be enrolled anew: that is a person's act.
 //! - A gateway may ask for a pause, never for more than [`RETRY_AFTER_MAX`]; a directed or drained reconnect is one dial without a wait.
 
@@ -13,6 +15,11 @@ use crate::backoff::Backoff;
 use crate::limits::{HEALTHY_AFTER, RETRY_AFTER_MAX};
 use crate::random::Random;
 use crate::time::Instant;
+
+/// After so many dials in a row that opened no session for each gateway of the list, those of the enrolment have their turn too.
+const TRIES_OF_EACH: usize = 2;
+/// And after so many, however long the list: waits grow to minutes, and a certificate is good for a day.
+const TRIES_MAX: usize = 8;
 
 /// What the dialler is at.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,7 +53,11 @@ pub enum Ended {
 #[derive(Debug)]
 pub struct Dialer {
     gateways: Vec<String>,
+    /// Those that the host was enrolled with.
+    enrolled: Vec<String>,
     next: usize,
+    /// Dials in a row that opened no session.
+    unopened: usize,
     backoff: Backoff,
     random: Random,
     state: DialState,
@@ -61,7 +72,9 @@ impl Dialer {
         let mut random = Random::new(seed);
         let mut dialer = Self {
             gateways: Vec::new(),
+            enrolled: Vec::new(),
             next: 0,
+            unopened: 0,
             backoff: Backoff::new(random.next_u64()),
             random,
             state: DialState::Waiting { until: now },
@@ -70,6 +83,13 @@ impl Dialer {
         };
         dialer.handle_gateways(gateways);
         dialer
+    }
+
+    /// The same, with the gateways that the host was enrolled with.
+    #[must_use]
+    pub fn with_enrolled(mut self, enrolled: Vec<String>) -> Self {
+        self.enrolled = enrolled;
+        self
     }
 
     /// What it is at.
@@ -87,14 +107,32 @@ impl Dialer {
         }
     }
 
+    /// The next in turn.
+    fn pick(&mut self) -> Option<String> {
+        let told = self.gateways.len();
+        let begins_anew = (told * TRIES_OF_EACH).min(TRIES_MAX);
+        let fallback = self.enrolled.iter().filter(|name| !self.gateways.contains(name));
+        let all: Vec<&String> = match self.unopened >= begins_anew {
+            true => self.gateways.iter().chain(fallback).collect(),
+            false => self.gateways.iter().collect(),
+        };
+        if self.unopened == begins_anew {
+            // Their turn, if there are any.
+            self.next = told;
+        }
+        let picked = all.get(self.next % all.len().max(1)).map(|name| (*name).clone());
+        self.next = self.next.wrapping_add(1);
+        picked
+    }
+
     /// Whom to dial now, if it is time. The caller reports how it went.
     pub fn poll_dial(&mut self, now: Instant) -> Option<String> {
         match self.state {
             DialState::Waiting { until } if until <= now => {}
             DialState::Waiting { .. } | DialState::Dialling | DialState::Connected | DialState::Stopped => return None,
         }
-        let gateway = self.gateways.get(self.next % self.gateways.len().max(1))?.clone();
-        self.next = self.next.wrapping_add(1);
+        let gateway = self.pick()?;
+        self.unopened = self.unopened.saturating_add(1);
         self.state = DialState::Dialling;
         Some(gateway)
     }
@@ -102,6 +140,7 @@ impl Dialer {
     /// The gateway answered Hello.
     pub const fn handle_opened(&mut self, now: Instant) {
         self.state = DialState::Connected;
+        self.unopened = 0;
         self.opened_at = Some(now);
         self.leave_at = None;
     }

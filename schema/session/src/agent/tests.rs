@@ -531,6 +531,44 @@ fn a_retry_after_is_kept_within_bounds_and_a_directed_reconnect_is_at_once() {
 }
 
 #[test]
+fn a_list_that_leads_to_no_session_is_not_the_last_word_and_one_that_does_is() {
+    let name = |text: &str| text.to_owned();
+    let dials = |told: &[&str], enrolled: &[&str], count| {
+        let now = Instant::default();
+        let mut dialer = Dialer::new(vec![name("old:1")], 5, now);
+        dialer = dialer.with_enrolled(enrolled.iter().copied().map(name).collect());
+        dialer.poll_dial(now).expect("it is time");
+        dialer.handle_opened(now);
+        dialer.handle_gateways(told.iter().copied().map(name).collect());
+        dialer.handle_ended(Ended::Session(CloseCause::Directed), now);
+        let mut at = now;
+        let mut dialled = Vec::new();
+        for _ in 0..count {
+            dialled.push(dialer.poll_dial(at).expect("it is time"));
+            // Who is refused before a session is there has no more of one than who reaches nobody.
+            dialer.handle_ended(
+                Ended::Session(CloseCause::Theirs { code: RefusalCode::Overloaded, retry_after_ms: 0 }),
+                at,
+            );
+            at = dialer.poll_timeout().expect("waiting").0;
+        }
+        (dialled, dialer, at)
+    };
+    let (dialled, mut dialer, at) = dials(&["liar:1"], &["a:1", "b:1"], 6);
+    assert_eq!(dialled, ["liar:1", "liar:1", "a:1", "b:1", "liar:1", "a:1"]);
+    // One that answers has the word again.
+    assert_eq!(dialer.poll_dial(at).as_deref(), Some("b:1"));
+    dialer.handle_opened(at);
+    dialer.handle_ended(Ended::Session(CloseCause::Directed), at);
+    assert_eq!(dialer.poll_dial(at).as_deref(), Some("liar:1"));
+
+    let many: Vec<String> = (0..16).map(|n| format!("liar-{n}:1")).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    assert!(dials(&many, &["a:1"], 9).0.ends_with(&[name("a:1")]), "a long list keeps nobody for hours");
+    assert!(!dials(&["a:1", "b:1"], &["a:1"], 20).0.iter().any(|dialled| dialled == "old:1"));
+}
+
+#[test]
 fn a24_after_a_re_enrol_nobody_is_dialled_any_more() {
     let mut dialer = Dialer::new(vec!["a:1".to_owned()], 5, Instant::default());
     dialer.poll_dial(Instant::default()).expect("it is time");

@@ -184,6 +184,31 @@ fn saved_credential_loads_and_a_foreign_key_file_is_named() {
 }
 
 #[test]
+fn a_credential_that_is_replaced_is_the_old_one_or_the_new_one_at_whatever_step_its_writer_dies() {
+    let ca = mk_ca();
+    let (old, new) = (ca.issue_client("one", NOW).unwrap(), ca.issue_client("one", NOW).unwrap());
+    let folders = [saved(&old), saved(&new)];
+    let read = |which: usize, file: &str| std::fs::read(folders[which].path().join(file)).unwrap();
+    let steps: [&[(&str, usize, &str)]; 3] = [
+        &[("one.next.key.pem", 1, "one.key.pem")],
+        &[("one.next.key.pem", 1, "one.key.pem"), ("one.pem", 1, "one.pem")],
+        &[("one.next.key.pem", 1, "one.key.pem"), ("one.pem", 1, "one.pem"), ("one.key.pem", 1, "one.key.pem")],
+    ];
+    for (written, expected) in steps.into_iter().zip([&old, &new, &new]) {
+        let folder = saved(&old);
+        for (file, which, from) in written {
+            files::write_secret(&folder.path().join(file), &read(*which, from)).unwrap();
+        }
+        let loaded = Credential::load_named(folder.path(), "one").unwrap();
+        assert_eq!((loaded.chain(), &*loaded.key_pem()), (expected.chain(), &*expected.key_pem()), "{written:?}");
+        // And the next one begins from there.
+        new.save(folder.path(), "one").unwrap();
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
+        assert_eq!(Credential::load_named(folder.path(), "one").unwrap().chain(), new.chain());
+    }
+}
+
+#[test]
 fn certificate_with_no_uri_or_with_two_is_nobody() {
     let ca = mk_ca();
     let uri = |n| uri(CertificateName::Host(mk_authority(), HostId::new(Uuid::from_u128(n)))).unwrap();
@@ -212,6 +237,53 @@ fn service_and_host_of_another_authority_are_no_host_here() {
 }
 
 #[test]
+fn what_is_handed_over_as_a_hosts_is_so_by_ca_usage_authority_and_name_whatever_this_clock_says() {
+    let (ca, other) = (mk_ca(), mk_ca());
+    let key = LeafKey::generate().unwrap();
+    let request = KeyRequest::from_der(&key.request().unwrap()).unwrap();
+    let joined = |leaf: Leaf<'_>, ca: &Ca| {
+        let signed = ca.sign(leaf, request.key(), NOW).unwrap();
+        let text = credential::pem_text("CERTIFICATE", &signed) + &ca.certificate_pem();
+        key.credential(text.as_bytes()).unwrap()
+    };
+    let leaf =
+        |name, usage| Leaf { common_name: "x", alternative_names: vec![uri(name).unwrap()], usage, life: HOST_LIFE };
+    let ours = CertificateName::Host(mk_authority(), mk_host());
+    let client = || ExtendedKeyUsagePurpose::ClientAuth;
+    let roots = ca.roots().unwrap();
+    let check = |credential: Credential, now| credential.check_host(&roots, mk_authority(), mk_host(), now);
+
+    let good = || key.credential(ca.issue_host(mk_host(), &request, NOW).unwrap().chain_pem.as_bytes()).unwrap();
+    // Days off either way: its dates are the authority's, and gateways go by their own clocks.
+    for clock in [NOW, NOW - Duration::days(3), NOW + Duration::days(3)] {
+        check(good(), clock).unwrap_or_else(|error| panic!("{clock}: {error:?}"));
+    }
+    assert!(matches!(check(joined(leaf(ours, client()), &other), NOW), Err(credential::Error::Chain(_))));
+    let server = joined(leaf(ours, ExtendedKeyUsagePurpose::ServerAuth), &ca);
+    assert!(matches!(check(server, NOW), Err(credential::Error::Chain(_))));
+    // The CA's name is in it, not its signature.
+    let mut forged = params("x", vec![uri(ours).unwrap()], ca.validity()).unwrap();
+    forged.extended_key_usages = vec![client()];
+    let ca_name = params("Holdfast CA", vec![], ca.validity()).unwrap();
+    let forger = Issuer::new(ca_name, LeafKey::generate().unwrap().into_pair());
+    let forged = forged.signed_by(key.pair(), &forger).unwrap().der().clone();
+    let text = credential::pem_text("CERTIFICATE", &forged) + &ca.certificate_pem();
+    assert!(matches!(check(key.credential(text.as_bytes()).unwrap(), NOW), Err(credential::Error::Chain(_))));
+
+    let neighbour = HostId::new(Uuid::from_u128(8));
+    let foreign = AuthorityId::new(Uuid::from_u128(2));
+    let named = |name| check(joined(leaf(name, client()), &ca), NOW);
+    assert!(matches!(
+        named(CertificateName::Host(mk_authority(), neighbour)),
+        Err(credential::Error::OtherHost { wanted, found }) if (wanted, found) == (mk_host(), neighbour)
+    ));
+    for name in [CertificateName::Host(foreign, mk_host()), CertificateName::Service(mk_authority(), ServerRole::Audit)]
+    {
+        assert!(matches!(named(name), Err(credential::Error::Name(_))), "{name}");
+    }
+}
+
+#[test]
 fn certificate_forged_around_the_pinned_key_is_not_the_ca() {
     let ca = mk_ca();
     // Somebody else signs a CA certificate that carries the true CA's public key.
@@ -225,6 +297,12 @@ fn certificate_forged_around_the_pinned_key_is_not_the_ca() {
     let both = [forged, ca.certificate().clone()];
     assert_eq!(ca.pin().find_ca(&both), Ok(ca.certificate()));
     assert_eq!(mk_ca().pin().find_ca(&both).map_err(|error| matches!(error, pin::Error::Absent { .. })), Err(true));
+}
+
+fn saved(credential: &Credential) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    credential.save(folder.path(), "one").unwrap();
+    folder
 }
 
 fn assert_host_leaf(ca: &Ca, leaf: &HostLeaf, request: &KeyRequest) {

@@ -15,6 +15,7 @@ mod verify;
 mod tests;
 
 pub use client::{agent, enrolment, https, mutual, mutual_of};
+pub(crate) use server::check_client;
 pub use server::{Admission, HostPeer, ServerTls, agents_door, https_door, mutual_door};
 pub use verify::RoleError;
 
@@ -39,6 +40,9 @@ pub enum Error {
     /// rustls does not take the trust roots.
     #[error("the trust roots cannot be used")]
     Roots(#[source] rustls::server::VerifierBuilderError),
+    /// A chain is no client's under these roots.
+    #[error("a door would not let the certificate in")]
+    Client(#[source] rustls::Error),
 }
 
 impl Error {
@@ -48,6 +52,7 @@ impl Error {
         match self {
             Self::Config(_) => "tls-setup",
             Self::Roots(_) => "trust-root",
+            Self::Client(_) => "certificate-chain",
         }
     }
 }

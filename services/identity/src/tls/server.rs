@@ -9,13 +9,15 @@ use crate::credential::{Credential, TrustRoots, Validity};
 use crate::name::{self, host_id_of};
 use arc_swap::ArcSwap;
 use holdfast_model::ids::{AuthorityId, HostId};
+use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::version::TLS13;
 use rustls::{ConfigBuilder, HandshakeKind, ServerConfig, ServerConnection};
-use rustls_pki_types::CertificateDer;
+use rustls_pki_types::{CertificateDer, UnixTime};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
+use time::OffsetDateTime;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
@@ -26,15 +28,28 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 /// # Errors
 /// [`Error`] when rustls does not take roots or credential.
 pub fn agents_door(credential: &Credential, roots: &TrustRoots) -> Result<ServerConfig, Error> {
-    let verifier = WebPkiClientVerifier::builder_with_provider(roots.store(), provider())
-        .allow_unauthenticated()
-        .build()
-        .map_err(Error::Roots)?;
+    let verifier = agents_verifier(roots)?;
     let config = builder()?
         .with_client_cert_verifier(verifier)
         .with_single_cert(credential.chain().to_vec(), credential.key())
         .map_err(Error::Config)?;
     Ok(finish(config, &[ALPN_SESSION, ALPN_HTTP]))
+}
+
+fn agents_verifier(roots: &TrustRoots) -> Result<Arc<dyn ClientCertVerifier>, Error> {
+    WebPkiClientVerifier::builder_with_provider(roots.store(), provider())
+        .allow_unauthenticated()
+        .build()
+        .map_err(Error::Roots)
+}
+
+/// Whether [`agents_door`] takes this chain at that moment, as far as TLS goes.
+pub(crate) fn check_client(chain: &[CertificateDer<'_>], roots: &TrustRoots, at: OffsetDateTime) -> Result<(), Error> {
+    let none = || Error::Client(rustls::Error::NoCertificatesPresented);
+    let (leaf, rest) = chain.split_first().ok_or_else(none)?;
+    let since_1970 = Duration::from_secs(u64::try_from(at.unix_timestamp()).unwrap_or(0));
+    let verified = agents_verifier(roots)?.verify_client_cert(leaf, rest, UnixTime::since_unix_epoch(since_1970));
+    verified.map(|_| ()).map_err(Error::Client)
 }
 
 /// A door of HTTPS alone: operators and audit. Callers show a token, so no certificate is asked for.
