@@ -4,11 +4,13 @@ use std::io::Write as _;
 
 use holdfast_model::artifact;
 use holdfast_model::condition::{Basis, ConditionType, Holds, Reason};
-use holdfast_model::desired::Component;
+use holdfast_model::desired::{Component, Stamp};
+use holdfast_model::numbers::Version;
 use holdfast_model::policy::Body;
 use holdfast_model::report::{HostReport, StatedCondition};
+use holdfast_model::status::{Evidence, Link, Missing, Reported, Said, State, Verdict, Words, derive};
 use holdfast_wire::code::DirectiveCode;
-use holdfast_wire::message::{Directive, Message};
+use holdfast_wire::message::{Directive, Message, OutcomeReport, StatusReport};
 use nix::sys::signal::Signal;
 
 use super::forwarded::{UPLINKS, forward_nothing};
@@ -85,6 +87,68 @@ fn an_agent_says_how_its_host_is_as_it_dials_after_each_outcome_when_it_is_asked
     assert_eq!(of(&after, ConditionType::Confirmed), yes(2));
     assert_eq!(of(&after, ConditionType::SnapshotAccepted).0, Holds::False);
     assert_eq!(of(&after, ConditionType::Verified), (Holds::Unknown, Reason::NotReached, Some(3)));
+}
+
+/// What the derivation makes of a component by what a real agent answered and says, in a session that is heard.
+fn judged(outcome: &OutcomeReport, session: &Session<'_>, said: &StatusReport) -> Verdict {
+    let of = said.report.of(outcome.component).expect("every component");
+    derive(&Evidence {
+        component: outcome.component,
+        words: Words::Reports,
+        reported: Some(Reported {
+            in_this_session: true,
+            is_genuine: session.is_genuine(said),
+            is_newer: outcome.update_seq <= said.report.answered,
+            applied: of.applied,
+            conditions: &of.conditions,
+        }),
+        untold_ms: 0,
+        is_readable: true,
+        latest: Some(outcome.wanted),
+        link: Link::Open { heard_ms_ago: 0 },
+        said: Some(Said {
+            in_this_session: true,
+            is_genuine: true,
+            kind: outcome.kind,
+            wanted: outcome.wanted,
+            applied: outcome.applied,
+            conditions: &outcome.conditions,
+        }),
+        is_held: false,
+    })
+}
+
+/// The frames are a real agent's, of a real kernel and a real disk: what the plane derives of a host does not stand on statuses alone that tests make.
+#[test]
+fn what_a_real_agent_says_of_a_real_kernel_is_judged_converged_and_not_before_its_policy_led_to_a_gateway() {
+    let (host, mut gateway, _far) = world();
+    host.run_session();
+    let (mut session, _) = gateway.open();
+    let first = session.status();
+    let mut outcomes = vec![session.policy(1, &isolated(&["10.0.0.1"]))];
+    let not_yet = judged(&outcomes[0], &session, &first);
+    assert_eq!((not_yet.state, not_yet.missing), (State::Progressing, Some(Missing::NewerReport)));
+    let trial = session.status_until("it is on trial", |report| report.answered >= outcomes[0].update_seq);
+    let on_trial = judged(&outcomes[0], &session, &trial);
+    assert_eq!((on_trial.state, on_trial.missing), (State::Progressing, Some(Missing::Trial)));
+    for component in Component::ALL.into_iter().filter(|component| *component != Component::Policy) {
+        let stamp = Stamp { version: Version::FIRST, digest: component.empty_digest() };
+        let signature = session.signature(component, stamp);
+        outcomes.push(session.snapshot_as(component, stamp, signature, &component.empty_bytes()));
+    }
+    session.echo_until(|| host.status()["policy"]["on_trial"] == false);
+    let newest = outcomes.iter().map(|outcome| outcome.update_seq).max().unwrap();
+    let whole = session.status_until("all of it is confirmed", |report| {
+        report.answered >= newest && of(report, ConditionType::Confirmed) == yes(1)
+    });
+    for outcome in &outcomes {
+        let Verdict { state, missing } = judged(outcome, &session, &whole);
+        assert_eq!((state, missing), (State::Converged, None), "{}: {whole:?}", outcome.component);
+    }
+    // The same words under a signature that is not its own prove nothing.
+    let mut forged = whole;
+    forged.signature[7] ^= 1;
+    assert_eq!(judged(&outcomes[0], &session, &forged).missing, Some(Missing::Signature));
 }
 
 #[test]

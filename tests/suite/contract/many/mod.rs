@@ -16,6 +16,7 @@ mod full;
 mod lapsed;
 mod operations;
 mod outcomes;
+mod oversized;
 mod promoted;
 mod proofs;
 mod repair;

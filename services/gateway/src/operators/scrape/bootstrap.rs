@@ -67,3 +67,28 @@ fn counted(hosts: &[JudgedHost], too_large: Option<&BTreeSet<HostId>>) -> Values
     };
     outcomes.map(gauge).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_not_laid_out_is_no_number_and_each_outcome_but_the_good_one_has_a_gauge() {
+        let values =
+            |too_large: Option<&BTreeSet<HostId>>| -> Vec<f64> { counted(&[], too_large).into_values().collect() };
+        let (known, unknown) = (values(Some(&BTreeSet::new())), values(None));
+        assert_eq!((known.len(), unknown.len()), (Bootstrap::ALL.len() - 1, Bootstrap::ALL.len() - 1));
+        assert!(known.iter().all(|value| *value == 0.0) && unknown.iter().all(|value| value.is_nan()));
+    }
+
+    #[test]
+    fn the_page_lists_every_outcome() {
+        let page = include_str!("../../../../../docs/metrics.md");
+        let row =
+            page.lines().find(|line| line.contains("`holdfast_fleet_hosts_uninitialized`")).expect("it is listed");
+        let outcomes = Bootstrap::ALL.into_iter().filter(|outcome| *outcome != Bootstrap::Complete);
+        let missing: Vec<_> =
+            outcomes.map(Bootstrap::word).filter(|word| !row.contains(&format!("`{word}`"))).collect();
+        assert!(missing.is_empty(), "{missing:?}");
+    }
+}
