@@ -1,4 +1,4 @@
-//! An agent of the first protocol, scripted: it answers live, by the frozen module and nothing else.
+//! An agent of the first protocol or of the second, scripted: it answers live, by the frozen module of that and nothing else.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -15,7 +15,7 @@ use holdfast_wire::frame::Deframer;
 use holdfast_wire::limits::FRAME_BYTES_MAX;
 use holdfast_wire::message::{Hello, HelloAck, Inventory, Message, Update, UpdateContent};
 use holdfast_wire::negotiate::{Protocol, ProtocolRange};
-use holdfast_wire::{decode_changes, v1};
+use holdfast_wire::{decode_changes, v1, v2};
 use rustls_pki_types::ServerName;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -27,9 +27,10 @@ use crate::peer::Peer;
 
 const DEADLINE: Duration = Duration::from_secs(20);
 
-/// An agent as the first protocol knows one: no machine, no word of a later build.
+/// An agent as one earlier protocol knows one: no machine, no word of a later build.
 pub(crate) struct FirstAgent<'a> {
     peer: &'a Peer,
+    speaks: Protocol,
     stream: TlsStream<TcpStream>,
     deframer: Deframer,
     session_epoch: SessionEpoch,
@@ -41,17 +42,24 @@ pub(crate) struct FirstAgent<'a> {
 impl<'a> FirstAgent<'a> {
     /// Dials and says hello.
     pub(crate) async fn dial(door: SocketAddr, peer: &'a Peer) -> Self {
-        Self::dial_with(door, peer, [10, 0, 0, 1], &[]).await
+        Self::dial_with(Protocol::V1, door, peer, [10, 0, 0, 1], &[]).await
     }
 
     /// Dials as a host with this address that says it holds this.
-    async fn dial_with(door: SocketAddr, peer: &'a Peer, address: [u8; 4], applied: &[(Component, Stamp)]) -> Self {
+    async fn dial_with(
+        speaks: Protocol,
+        door: SocketAddr,
+        peer: &'a Peer,
+        address: [u8; 4],
+        applied: &[(Component, Stamp)],
+    ) -> Self {
         let stream = TcpStream::connect(door).await.expect("the door is open");
         let name = ServerName::try_from("127.0.0.1").expect("an address");
         let connector = TlsConnector::from(Arc::new(peer.tls(AgentProtocol::Session)));
         let stream = connector.connect(name, stream).await.expect("TLS with the host's certificate");
         let mut agent = Self {
             peer,
+            speaks,
             stream,
             deframer: Deframer::new(FRAME_BYTES_MAX),
             session_epoch: SessionEpoch::from_raw(0),
@@ -60,16 +68,18 @@ impl<'a> FirstAgent<'a> {
             forms: Vec::new(),
         };
         let inventory = Inventory { addresses: vec![address.into()], ..Inventory::default() };
-        agent
-            .say(&Message::Hello(Hello {
-                protocols: ProtocolRange::only(Protocol::V1),
-                agent_version: "0.1.0".to_owned(),
-                boot_id: Uuid::from_u128(7),
-                applied: applied.to_vec(),
-                capabilities: Vec::new(),
-                inventory,
-            }))
-            .await;
+        let hello = Hello {
+            protocols: ProtocolRange::only(speaks),
+            agent_version: "0.1.0".to_owned(),
+            boot_id: Uuid::from_u128(7),
+            applied: applied.to_vec(),
+            capabilities: Vec::new(),
+            inventory,
+        };
+        // Whatever is spoken then, a Hello is of the first protocol.
+        let mut bytes = Vec::new();
+        v1::encode(&Message::Hello(hello), &mut bytes).expect("the first protocol has it");
+        agent.send(&bytes).await;
         agent
     }
 
@@ -80,35 +90,46 @@ impl<'a> FirstAgent<'a> {
 
     /// Dials as a host with this address, and is let in.
     pub(crate) async fn open_with(door: SocketAddr, peer: &'a Peer, address: [u8; 4]) -> (Self, HelloAck) {
-        Self::dial_with(door, peer, address, &[]).await.let_in().await
+        Self::dial_with(Protocol::V1, door, peer, address, &[]).await.let_in().await
+    }
+
+    /// Dials as one of the second protocol, and is let in.
+    pub(crate) async fn open_second(door: SocketAddr, peer: &'a Peer) -> (Self, HelloAck) {
+        Self::dial_with(Protocol::V2, door, peer, [10, 0, 0, 1], &[]).await.let_in().await
     }
 
     /// Dials as a host that says it holds this, and is let in.
     pub(crate) async fn open_claiming(door: SocketAddr, peer: &'a Peer, applied: &[(Component, Stamp)]) -> Self {
-        Self::dial_with(door, peer, [10, 0, 0, 1], applied).await.let_in().await.0
+        Self::dial_with(Protocol::V1, door, peer, [10, 0, 0, 1], applied).await.let_in().await.0
     }
 
     async fn let_in(mut self) -> (Self, HelloAck) {
         let said = self.hear().await;
         let Message::HelloAck(ack) = said else { panic!("{said:?}") };
-        assert_eq!((ack.protocol, ack.authority), (1, self.peer.authority));
+        assert_eq!((ack.protocol, ack.authority), (self.speaks.number(), self.peer.authority));
         self.session_epoch = ack.session_epoch;
         (self, ack)
     }
 
     pub(crate) async fn say(&mut self, message: &Message) {
+        let encode = if self.speaks == Protocol::V1 { v1::encode } else { v2::encode };
         let mut bytes = Vec::new();
-        v1::encode(message, &mut bytes).expect("the first protocol has it");
-        self.stream.write_all(&bytes).await.and(self.stream.flush().await).expect("the door takes bytes");
+        encode(message, &mut bytes).expect("its protocol has it");
+        self.send(&bytes).await;
     }
 
-    /// The next message that is no liveness, read by the first protocol alone.
+    async fn send(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).await.and(self.stream.flush().await).expect("the door takes bytes");
+    }
+
+    /// The next message that is no liveness, read by its protocol alone.
     pub(crate) async fn hear(&mut self) -> Message {
+        let decode = if self.speaks == Protocol::V1 { v1::decode } else { v2::decode };
         let mut buffer = [0; 4096];
         let hearing = async {
             loop {
                 while let Some(frame) = self.deframer.poll_frame().expect("frames") {
-                    let message = v1::decode(&frame).expect("frames of the first protocol");
+                    let message = decode(&frame).expect("frames of its protocol");
                     if !matches!(message, Message::Liveness(_)) {
                         return message;
                     }

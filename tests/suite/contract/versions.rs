@@ -1,11 +1,11 @@
-//! Builds of different protocols: an agent that speaks the first one by its frozen module and nothing else, at a real gateway.
+//! Builds of different protocols: agents that speak the first one or the second by its frozen module and nothing else, at a real gateway.
 
 use std::time::{Duration, Instant};
 
 use holdfast_identity::tls::install_crypto_provider;
 use holdfast_model::desired::Component;
-use holdfast_wire::code::FaultCode;
-use holdfast_wire::message::{Liveness, Message};
+use holdfast_wire::code::{DirectiveCode, FaultCode};
+use holdfast_wire::message::{Delivery, Liveness, Message};
 
 use crate::control_plane::ControlPlane;
 use crate::first_agent::FirstAgent;
@@ -69,5 +69,42 @@ async fn g03_an_agent_that_speaks_the_first_protocol_only_works_with_this_gatewa
     apply_policy(&plane, "{cidr: 192.0.2.0/24}");
     agent.take().await;
     until_synced(&plane, "old", agent.held[&Component::Policy].version.raw());
+    plane.assert_runs();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn g03_an_agent_that_speaks_the_second_protocol_only_works_with_this_gateway_and_is_asked_for_nothing_that_it_cannot_say()
+ {
+    install_crypto_provider();
+    let mut plane = ControlPlane::start_with(&[("HOLDFAST_AGENTS_LIVENESS_INTERVAL", "200ms".to_owned())]).await;
+    apply_policy(&plane, "{cidr: 192.0.2.0/24}");
+    let peer = Peer::enrol(&plane, "old", "10.0.0.1").await;
+    let (mut agent, ack) = FirstAgent::open_second(plane.agents_door(), &peer).await;
+    assert_eq!(ack.delivery, Delivery::Push, "what the second protocol says beyond the first");
+    for _ in Component::ALL {
+        agent.take().await;
+    }
+    assert_eq!(agent.forms, ["snapshot"; 4]);
+    // It is proven by its outcomes, without a word of how it is as a whole.
+    until_synced(&plane, "old", agent.held[&Component::Policy].version.raw());
+
+    // Its signs of life name no status, and whatever comes next is no wish for one: an update, or what an operator asks for.
+    for counter in 1..=20 {
+        agent.say(&Message::Liveness(Liveness { counter, status: None })).await;
+    }
+    apply_policy(&plane, "{cidr: 192.0.2.0/24}, {cidr: 198.51.100.0/24}");
+    agent.take().await;
+    assert_eq!(agent.forms.last(), Some(&"delta"));
+    until_synced(&plane, "old", agent.held[&Component::Policy].version.raw());
+    let asked = plane.holdfast(&["host", "reconnect", "old"]);
+    assert!(asked.status.success(), "{asked:?}");
+    let said = agent.hear().await;
+    assert!(
+        matches!(&said, Message::Directive(directive) if directive.code == DirectiveCode::Reconnect),
+        "the first directive that came: {said:?}"
+    );
+    agent.say(&Message::Unknown(4_000)).await;
+    let said = agent.hear().await;
+    assert!(matches!(&said, Message::Fault(fault) if fault.code == FaultCode::UnknownKind), "{said:?}");
     plane.assert_runs();
 }

@@ -9,6 +9,7 @@ mod agree;
 mod builds;
 mod clones;
 mod decommission;
+mod directed;
 mod edges;
 mod emptied;
 mod few;
