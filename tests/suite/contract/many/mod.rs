@@ -7,6 +7,7 @@
 mod agent;
 mod agree;
 mod builds;
+mod churn;
 mod clones;
 mod decommission;
 mod directed;

@@ -89,6 +89,16 @@ impl World {
         }
     }
 
+    /// Waits until every revision is rendered.
+    pub(super) async fn until_rendered(&self) {
+        let deadline = Instant::now() + DEADLINE;
+        let rendered = "SELECT revision = (SELECT max(revision) FROM revisions) FROM render_progress";
+        while self.plane.postgres.sql(rendered).trim() != "t" {
+            assert!(Instant::now() < deadline, "something is not rendered");
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
     /// Waits until so many hosts are told to hold what the database never had.
     pub(super) async fn until_ahead(&self, hosts: usize) {
         let deadline = Instant::now() + DEADLINE;
