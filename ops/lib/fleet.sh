@@ -106,13 +106,19 @@ fleet_find_strangers() {
 fleet_tell_strangers() {
     fleet_find_strangers
     [[ -z $STRANGERS ]] || say "enrolled here, but not in this estate: $STRANGERS
-  without an agent they stay OFFLINE, and holdfast status is not converged without them: bring them back (--estate, --hosts), or forget all: ./ops/down --wipe"
+  without an agent they stay OFFLINE, and holdfast status is not converged without them: bring them back (--estate, --hosts), or take
+  each out: holdfast host decommission NAME"
 }
 
-# Says which objects are in force in the estate's namespaces though the estate does not have them (any more).
+# Prints the objects that are in force in the estate's namespaces though the estate does not have them (any more), one a line.
+fleet_leftovers() {
+    holdfast plan -f "$PLANE_DOCUMENTS/objects.yaml" --prune 2>/dev/null | sed -n 's/ deleted$//p'
+}
+
+# Says which those are.
 fleet_tell_leftovers() {
     local object left=() wait=''
-    mapfile -t left < <(holdfast plan -f "$PLANE_DOCUMENTS/objects.yaml" --prune 2>/dev/null | sed -n 's/ deleted$//p')
+    mapfile -t left < <(fleet_leftovers)
     ((${#left[@]} == 0)) || say "in force, but not in the estate (an operator's, or of an earlier form of it):"
     # With hosts that nobody serves any more a wait for all of them has no end.
     [[ -n $STRANGERS ]] || wait=' --wait'
@@ -161,18 +167,43 @@ fleet_converged() {
   logs are in $PLANE_RUN and $PLANE_LAB/hosts"
 }
 
+# Takes the Host documents away again that a check of packets made for hosts that the estate has none for: `fleet_forget_checked BEFORE`, what was left
+# over before. Into visibility first, in which every host without a document is: to leave enforcement unsaid is refused.
+fleet_forget_checked() {
+    local object namespace name file meant made=()
+    mapfile -t made < <(comm -13 <(tr ' ' '\n' <<<"$1" | sort) <(fleet_leftovers | sort) | grep '^Host/')
+    ((${#made[@]} > 0)) || return 0
+    file="$PLANE_DOCUMENTS/forgotten.yaml"
+    for object in "${made[@]}"; do
+        IFS=/ read -r _ namespace name <<<"$object"
+        printf -- '---\napiVersion: holdfast.dev/v1\nkind: Host\nmetadata: {name: %s, namespace: %s}\nspec: {mode: visibility}\n' "$name" "$namespace"
+    done >"$file"
+    meant="$(holdfast plan -f "$file" -o json 2>/dev/null | sed -n 's/^ *"acknowledge": "\([^"]*\)".*$/\1/p')"
+    if ! holdfast apply -f "$file" ${meant:+--acknowledge "$meant|the check of packets is over"} >/dev/null ||
+        ! holdfast delete "${made[@]}" >/dev/null; then
+        die "the Host documents that the check of packets made cannot be taken away: ${made[*]}"
+    fi
+    rm -f "$file"
+}
+
 # Holds the estate against real packets, once; the hosts end in the modes that the estate says.
 fleet_verify() {
-    local wanted
+    local wanted before
     wanted="$(plane_value APPLIED) $(sha256sum <"$PLANE_DOCUMENTS/hosts.tsv" | cut -c1-64)"
     if [[ "$(plane_value VERIFIED)" == "$wanted" ]]; then
         say "these hosts and documents were held against packets before; holdfast-lab verify does it again"
         return 0
     fi
+    # One that was cut off knows what was there before it.
+    before="$(plane_value BEFORE_CHECK)"
+    [[ -n $before ]] || before="$(fleet_leftovers | paste -sd ' ') "
+    plane_remember BEFORE_CHECK "$before"
     plane_remember VERIFIED ""
     say "opening all hosts, enforcing again, and sending packets between them: a revision each"
     lab verify >&2 || die "the packets say else (the table is above); what is in force beside the estate is said before it"
     holdfast apply -f "$PLANE_DOCUMENTS/objects.yaml" >/dev/null || die "the estate's documents are refused"
+    fleet_forget_checked "$before"
+    plane_remember BEFORE_CHECK ""
     fleet_converged 120
     plane_remember VERIFIED "$wanted"
 }

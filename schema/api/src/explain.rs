@@ -26,6 +26,10 @@ pub struct EndView {
     /// The revision that a rollout holds a host at: its rules are those of that one. Absent where they are those of the answer's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_revision: Option<u64>,
+    /// What keeps a host from being proven to hold its policy, in words: its kernel may do something else than the answer says. Absent where it is
+    /// proven, where a rollout holds it, and of the past.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unproven: Option<String>,
 }
 
 /// What the rules of one end say.

@@ -15,7 +15,7 @@ pub struct MadeView {
     pub revision: u64,
     /// When, in RFC 3339 and UTC.
     pub at: String,
-    /// Who.
+    /// Who; of a host without its id, where the token is for some namespaces.
     pub actor: String,
     /// The operation; absent where no operator asked, as for an enrolment.
     #[serde(default, skip_serializing_if = "Option::is_none")]

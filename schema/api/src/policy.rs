@@ -212,7 +212,7 @@ pub struct PlanView {
     pub hosts: Vec<PlannedHost>,
     /// How many hosts would change that the token may not see.
     pub hosts_hidden: u64,
-    /// How many hosts would keep their policy.
+    /// How many hosts that the token may see would keep their policy.
     pub hosts_unchanged: u64,
     /// Through which stages it would go, in order, if it is to go in stages: who is in which, also hosts that would keep their policy.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -109,6 +109,8 @@ fn words(view: &ExplainView) -> String {
         (None, _) => format!("{} {}", end.kind, end.name),
     };
     let mut lines = vec![format!("{}: {} -> {}, {}", view.verdict, end(&view.from), end(&view.to), view.service)];
+    let unproven = [&view.from, &view.to].into_iter().filter_map(|end| Some((&end.name, end.unproven.as_ref()?)));
+    lines.extend(unproven.map(|(name, why)| format!("  {name} may hold something else: it is {why}")));
     if view.pairs > view.flows.len() as u64 {
         let (pairs, allowed, listed) = (view.pairs, view.pairs_allowed, view.flows.len());
         lines.push(format!("  {allowed} of {pairs} pairs of addresses are allowed; {listed} of them:"));

@@ -106,6 +106,17 @@ async fn what_a_host_gave_up_again_is_shown_by_its_report_and_not_by_the_outcome
     assert_eq!(host["components"][0]["applied"]["version"], before.version.raw(), "{host}");
     let diff = plane.run(&["diff", "db-1", "-o", "json"]).await.json();
     assert_eq!(diff["applied_version"], before.version.raw(), "{diff}");
+    // As after a restore of the database, or as a host lies: there is nothing here to compare that with.
+    let strange = holdfast_model::desired::Stamp {
+        version: before.version,
+        digest: holdfast_model::desired::Component::Settings.empty_digest(),
+    };
+    let never = |report: &mut HostReport| {
+        report.components.first_mut().expect("the policy is first").applied = Some(strange);
+    };
+    plane.reports("db-1", never).await;
+    let diff = plane.run(&["diff", "db-1"]).await;
+    assert!(diff.stderr.contains("never rendered") && diff.stderr.contains("not-rendered"), "{diff:?}");
 }
 
 /// Generated from the vocabulary, of every component: through report, database, derivation and API.

@@ -36,6 +36,7 @@ async fn a_name_that_one_namespace_alone_has_is_enough_and_a_slip_is_answered_wi
     for (from, to) in [("web-1", "db-1"), ("booking/web-1", "booking/db-1"), ("ip:10.0.0.2", "10.0.0.1")] {
         let verdict = plane.run(&["explain", "flow", from, to, "5432/tcp"]).await.ended(0);
         assert!(verdict.starts_with("allowed: host booking/web-1"), "{verdict}");
+        assert!(verdict.contains("booking/db-1 may hold something else: it is unknown: "), "{verdict}");
     }
     let outside = plane.run(&["explain", "flow", "ip:192.0.2.9", "db-1", "proto/47"]).await.ended(0);
     assert_eq!(
@@ -91,6 +92,21 @@ async fn a_policy_that_governs_nobody_is_told_by_plan_and_apply_and_taken_all_th
     plane.file("booking.yaml", &crate::intent::POLICIES.replace("{name: ", "{namespace: booking, name: "));
     let ran = plane.run(&["apply", "-f", "booking.yaml"]).await;
     assert!(ran.code == 0 && !ran.stderr.contains("warning"), "{}", ran.stderr);
+}
+
+#[tokio::test]
+async fn a_port_that_nobody_declares_under_its_name_is_told_by_plan() {
+    let plane = mk_booking().await;
+    let policies =
+        crate::intent::POLICIES.replace("{name: ", "{namespace: booking, name: ").replace("5432", "postgres");
+    plane.file("booking.yaml", &policies);
+    let ran = plane.run(&["plan", "-f", "booking.yaml"]).await;
+    let warning = "names the port `postgres` (ingress[0]), which no host that it governs declares: it means no port";
+    assert!(ran.code == 0 && ran.stderr.contains(warning), "{}", ran.stderr);
+    let declared = policies.replace("{mode: enforced}", "{mode: enforced, ports: [{name: postgres, port: 5432}]}");
+    plane.file("booking.yaml", &declared);
+    let ran = plane.run(&["plan", "-f", "booking.yaml"]).await;
+    assert!(ran.code == 0 && !ran.stderr.contains("names the port"), "{}", ran.stderr);
 }
 
 #[tokio::test]

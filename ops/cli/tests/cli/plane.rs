@@ -326,6 +326,11 @@ impl Plane {
         self.hosts.insert(name.to_owned(), Host { id, key, session: None, said: 0, protocol: 2, statuses: 0 });
     }
 
+    /// The identity of a host.
+    pub(crate) fn id_of(&self, name: &str) -> String {
+        self.hosts.get(name).expect("it is enrolled").id.to_string()
+    }
+
     /// Renders the last revision, as a renderer does that has just started: it knows what is stored, and nothing else.
     pub(crate) async fn render(&self) {
         let (revision, intent) = self.renderer.load_intent(None).await.expect("reads");

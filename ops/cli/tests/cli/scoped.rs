@@ -102,6 +102,15 @@ async fn a_token_of_one_namespace_reads_no_name_of_another_in_any_state_of_a_rol
         "edge.yaml",
         "apiVersion: holdfast.dev/v1\nkind: Host\nmetadata: {name: edge-1, namespace: edge}\nspec: {}\n",
     );
+    let ids = ["db-1", "db-2"].map(|name| plane.id_of(name));
+    let revisions = plane.run_as(&token, &["get", "revisions", "-o", "json"]).await;
+    assert!(
+        ids.iter().all(|id| !revisions.stdout.contains(id)) && revisions.stdout.contains("\"host\""),
+        "{revisions:?}"
+    );
+    let planned = plane.run_as(&token, &["plan", "-f", "edge.yaml", "-o", "json"]).await.json();
+    let hosts = planned["hosts"].as_array().map(Vec::len).expect("a list");
+    assert_eq!((hosts, &planned["hosts_unchanged"]), (0, &Value::from(1)), "{planned}");
     let (id, operation) = begin(&plane, &["--stage", "app=db"]).await;
     reads_of(&plane, &token, &id, &operation).await;
     plane.says("db-1", OutcomeKind::Applied).await;

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use holdfast_model::ids::EventId;
 use holdfast_runtime::Chain;
 use holdfast_store::request::RequestAnswer;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
 
 use super::limits::{ANSWERS_INTERVAL, REQUEST_WAIT, REQUESTS_WAITING_MAX};
 use super::store::AgentsStore;
@@ -23,8 +23,15 @@ pub(super) struct Answers {
     shared: Arc<Shared>,
 }
 
-#[derive(Debug, Default)]
+/// A place among those who wait for an answer, taken before the request is stored.
+#[derive(Debug)]
+pub(super) struct WaitingPlace {
+    _place: OwnedSemaphorePermit,
+}
+
+#[derive(Debug)]
 struct Shared {
+    places: Arc<Semaphore>,
     waiting: Mutex<Vec<Waiter>>,
     look: Notify,
 }
@@ -35,15 +42,23 @@ struct Waiter {
     answer: oneshot::Sender<RequestAnswer>,
 }
 
+impl Default for Shared {
+    fn default() -> Self {
+        let places = Arc::new(Semaphore::new(REQUESTS_WAITING_MAX));
+        Self { places, waiting: Mutex::default(), look: Notify::default() }
+    }
+}
+
 impl Answers {
     fn waiting(&self) -> MutexGuard<'_, Vec<Waiter>> {
         // Nothing that can panic runs under this lock.
         self.shared.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether another may wait.
-    pub(super) fn has_room(&self) -> bool {
-        self.waiting().len() < REQUESTS_WAITING_MAX
+    /// A place for one who is going to wait; nothing if all are taken.
+    pub(super) fn enter(&self) -> Option<WaitingPlace> {
+        let place = Arc::clone(&self.shared.places).try_acquire_owned();
+        place.ok().map(|place| WaitingPlace { _place: place })
     }
 
     /// Something may have been answered.
@@ -52,7 +67,7 @@ impl Answers {
     }
 
     /// Waits for the answer, for a bounded time; the request lives on if it does not come.
-    pub(super) async fn wait(&self, request: EventId) -> Option<RequestAnswer> {
+    pub(super) async fn wait(&self, request: EventId, _place: WaitingPlace) -> Option<RequestAnswer> {
         let (answer, answered) = oneshot::channel();
         self.waiting().push(Waiter { request, answer });
         self.look();
@@ -104,5 +119,19 @@ impl Answers {
                 None => waiting.push(waiter),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_taken_before_anything_is_asked_and_there_are_so_many() {
+        let answers = Answers::default();
+        let mut places: Vec<WaitingPlace> = std::iter::from_fn(|| answers.enter()).collect();
+        assert_eq!(places.len(), REQUESTS_WAITING_MAX);
+        places.pop();
+        assert!(answers.enter().is_some());
     }
 }

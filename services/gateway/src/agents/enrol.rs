@@ -33,11 +33,11 @@ use holdfast_wire::sync::SYNC_PATH;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use time::OffsetDateTime;
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 
-use super::answers::Answers;
+use super::answers::{Answers, WaitingPlace};
 use super::gauges::record_call_refused;
-use super::limits::SYNC_WASTE_BYTES_MAX;
+use super::limits::{ENROLMENT_TURN_WAIT, ENROLMENTS_AT_ONCE, SYNC_WASTE_BYTES_MAX};
 use super::recorder::ring;
 use super::renewals::Renewals;
 use super::store::AgentsStore;
@@ -45,12 +45,27 @@ use super::store::AgentsStore;
 /// What the calls need.
 #[derive(Debug)]
 pub(super) struct Enrolment<S> {
-    pub(super) store: S,
-    pub(super) answers: Answers,
-    pub(super) renewals: Renewals,
-    pub(super) bell: mpsc::Sender<Hint>,
-    pub(super) renderer_certificate: String,
-    pub(super) gateways: Vec<String>,
+    store: S,
+    answers: Answers,
+    /// Turns of those who have no certificate yet.
+    turns: Semaphore,
+    renewals: Renewals,
+    bell: mpsc::Sender<Hint>,
+    renderer_certificate: String,
+    gateways: Vec<String>,
+}
+
+impl<S> Enrolment<S> {
+    pub(super) fn new(
+        store: S,
+        answers: Answers,
+        bell: mpsc::Sender<Hint>,
+        renderer_certificate: String,
+        gateways: Vec<String>,
+    ) -> Self {
+        let (turns, renewals) = (Semaphore::new(ENROLMENTS_AT_ONCE), Renewals::default());
+        Self { store, answers, turns, renewals, bell, renderer_certificate, gateways }
+    }
 }
 
 /// Why a call is refused.
@@ -219,9 +234,9 @@ async fn enrol<S: AgentsStore>(State(at): State<Arc<Enrolment<S>>>, body: Body) 
         outcome_key: VerifyingKeyBytes::from_bytes(*outcome_key.as_bytes()),
         csr,
     };
-    if !at.answers.has_room() {
-        return Err(Refusal::Busy);
-    }
+    let turn = tokio::time::timeout(ENROLMENT_TURN_WAIT, at.turns.acquire()).await;
+    let Ok(Ok(turn)) = turn else { return Err(Refusal::Busy) };
+    let place = at.answers.enter().ok_or(Refusal::Busy)?;
     let authority = at.store.load_authority().await.map_err(|error| away(&error))?;
     let taken = at.store.request_enrolment(enrolment).await.map_err(|error| away(&error))?;
     let (id, host_id) = taken.map_err(|refusal| match refusal {
@@ -230,7 +245,8 @@ async fn enrol<S: AgentsStore>(State(at): State<Arc<Enrolment<S>>>, body: Body) 
         TokenRefusal::Spent => Refusal::TokenSpent,
         TokenRefusal::Unknown => Refusal::TokenUnknown,
     })?;
-    let certificate_chain = at.answer(id).await?;
+    drop(turn);
+    let certificate_chain = at.answer(id, place).await?;
     tracing::info!(host = %host_id, "enrolled");
     fail_point("an enrolment", "granted, before the host is told");
     let response = EnrolResponse {
@@ -259,21 +275,19 @@ async fn renew<S: AgentsStore>(
         return Err(Refusal::CertificateExpired);
     }
     let csr = checked_csr(&request.csr)?;
-    if !at.answers.has_room() {
-        return Err(Refusal::Busy);
-    }
+    let place = at.answers.enter().ok_or(Refusal::Busy)?;
     at.renewals.begin(peer.host, Instant::now()).map_err(Refusal::RenewedJustNow)?;
     let id = at.store.request_certificate(peer.host, csr).await.map_err(|error| away(&error))?;
-    let certificate_chain = at.answer(id).await?;
+    let certificate_chain = at.answer(id, place).await?;
     tracing::info!(host = %peer.host, "certificate renewed");
     Ok(json(StatusCode::OK, "application/json", &RenewResponse { certificate_chain }))
 }
 
 impl<S: AgentsStore> Enrolment<S> {
-    async fn answer(&self, request: EventId) -> Result<String, Refusal> {
+    async fn answer(&self, request: EventId, place: WaitingPlace) -> Result<String, Refusal> {
         ring(&self.bell, Hint::Request);
         ring(&self.bell, Hint::Event);
-        match self.answers.wait(request).await {
+        match self.answers.wait(request, place).await {
             Some(RequestAnswer::Granted { certificate_chain: Some(chain) }) => {
                 String::from_utf8(chain).map_err(|_| Refusal::NoAnswer)
             }

@@ -111,6 +111,11 @@ pub const OPENINGS_KEPT_MAX: usize = 65_536;
 
 /// Enrolments and renewals that wait for the renderer at once.
 pub const REQUESTS_WAITING_MAX: usize = 1_024;
+/// Enrolments that ask the database at once. Whoever has no certificate can ask for one: all of them together leave most of the pool's ten connections
+/// to what hosts say.
+pub const ENROLMENTS_AT_ONCE: usize = 2;
+/// How long one waits for that.
+pub const ENROLMENT_TURN_WAIT: Duration = Duration::from_secs(3);
 /// How long one of them waits.
 pub const REQUEST_WAIT: Duration = Duration::from_secs(20);
 /// How long after a renewal a host is refused the next one at the same door: less than the five minutes that an agent waits between two tries,

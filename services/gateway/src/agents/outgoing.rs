@@ -7,6 +7,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use tokio::io::{AsyncWrite, AsyncWriteExt as _};
+
 use super::limits::{IDLE_BUFFER_BYTES, WRITE_BUFFER_BYTES};
 
 /// Frames that wait for the socket.
@@ -99,6 +101,23 @@ impl HeldBytes {
     /// What all hold now.
     pub(super) fn all(&self) -> usize {
         self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// What a turn of the writing side did.
+pub(super) enum Pushed {
+    Bytes(usize),
+    Flushed,
+}
+
+/// Writes some of what waits, or flushes when nothing does. Dropped before it is done, nothing was written.
+pub(super) async fn push(writer: &mut (impl AsyncWrite + Unpin), waits: &[u8]) -> std::io::Result<Pushed> {
+    if waits.is_empty() {
+        return writer.flush().await.map(|()| Pushed::Flushed);
+    }
+    match writer.write(waits).await? {
+        0 => Err(std::io::ErrorKind::WriteZero.into()),
+        count => Ok(Pushed::Bytes(count)),
     }
 }
 

@@ -28,7 +28,7 @@ use holdfast_wire::decode_as;
 use holdfast_wire::error::FrameError;
 use holdfast_wire::frame::Deframer;
 use holdfast_wire::message::{Delivery, Hello, Message};
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
 
 use super::admission::Crowded;
 use super::context::Context;
@@ -36,7 +36,7 @@ use super::gauges;
 use super::hooks::Midway;
 use super::limits::{AUTHORITY_AWAY_RETRY_MS, READ_BYTES, SHORT_TIMEOUT};
 use super::mailbox::Mailbox;
-use super::outgoing::Outgoing;
+use super::outgoing::{Outgoing, Pushed, push};
 use super::reader::Read;
 use super::store::Admitted;
 use super::words::{cause_word, drift_of, form_word, reason_of};
@@ -78,6 +78,16 @@ struct Shell {
     addresses: Option<Vec<std::net::IpAddr>>,
     ended: Option<CloseReason>,
     drained: bool,
+    has_left: bool,
+}
+
+impl Drop for Shell {
+    /// A session whose task ended before its last word, by a panic, is held by nobody: whoever drains waits for it no more, and its host begins anew.
+    fn drop(&mut self) {
+        if !std::mem::replace(&mut self.has_left, true) {
+            self.let_go();
+        }
+    }
 }
 
 /// Serves one session until it is over.
@@ -103,6 +113,7 @@ where
         addresses: None,
         ended: None,
         drained: false,
+        has_left: false,
     };
     shell.run(stream).await;
     shell.leave();
@@ -521,6 +532,11 @@ impl Shell {
             tracing::debug!(%host, "the addresses of a host find no room; its first poll has them too");
         }
         tracing::info!(%host, %session_epoch, "session of polls opened");
+        // One that came in beside the drain was told no moment to leave: its agent dials elsewhere.
+        if self.context.shutdown.is_asked() {
+            self.context.registry.polls().end(&poll, Some(CloseReason::GatewayStopped));
+            self.machine.handle_close(RefusalCode::Draining, "");
+        }
     }
 
     fn handle_mail(&mut self) {
@@ -556,8 +572,8 @@ impl Shell {
     /// The last word of a session, however it ended.
     fn leave(&mut self) {
         self.handle_events();
-        self.context.registry.held_bytes().moved(self.held_bytes, 0);
-        let Some(opened) = &self.opened else { return };
+        self.has_left = true;
+        let Some(opened) = &self.opened else { return self.let_go() };
         let (host, session_epoch) = (self.peer.host, opened.session_epoch);
         let reason = if self.drained && self.ended == Some(CloseReason::AgentLeft) {
             CloseReason::Drained
@@ -566,26 +582,16 @@ impl Shell {
         };
         self.record(Seen::Closed(reason));
         // After the goodbye was handed over: a recorder that stops with the last session still has it.
-        self.context.registry.remove(host, session_epoch);
-        metrics::gauge!("holdfast_gateway_sessions").decrement(1);
+        self.let_go();
         tracing::info!(%host, %session_epoch, %reason, "session closed");
     }
-}
 
-/// What a turn of the writing side did.
-enum Pushed {
-    Bytes(usize),
-    Flushed,
-}
-
-/// Writes some of what waits, or flushes when nothing does. Dropped before it is done, nothing was written.
-async fn push(writer: &mut (impl AsyncWrite + Unpin), waits: &[u8]) -> std::io::Result<Pushed> {
-    if waits.is_empty() {
-        return writer.flush().await.map(|()| Pushed::Flushed);
-    }
-    match writer.write(waits).await? {
-        0 => Err(std::io::ErrorKind::WriteZero.into()),
-        count => Ok(Pushed::Bytes(count)),
+    fn let_go(&self) {
+        self.context.registry.held_bytes().moved(self.held_bytes, 0);
+        if let Some(opened) = &self.opened {
+            self.context.registry.remove(self.peer.host, opened.session_epoch);
+            metrics::gauge!("holdfast_gateway_sessions").decrement(1);
+        }
     }
 }
 

@@ -31,7 +31,6 @@ use super::pace::Pace;
 use super::reader::{Read, Reader};
 use super::recorder::{Recorder, ring};
 use super::registry::Registry;
-use super::renewals::Renewals;
 use super::store::{Admitted, AgentsStore, OfAValue as _};
 use super::sync;
 use super::{compare, gauges};
@@ -153,14 +152,8 @@ pub fn start<S: AgentsStore>(
     background(tasks, "agents scheduler", registry.clone().run_clock());
     background(tasks, "agents polls", registry.polls().clone().run_sweep());
     background(tasks, "agents answers", answers.clone().run(store.clone()));
-    let enrolment = Enrolment {
-        store,
-        answers,
-        renewals: Renewals::default(),
-        bell,
-        renderer_certificate: config.renderer_certificate,
-        gateways: config.session.gateways.clone(),
-    };
+    let gateways = config.session.gateways.clone();
+    let enrolment = Enrolment::new(store, answers, bell, config.renderer_certificate, gateways);
     let context = Arc::new(Context {
         session: config.session,
         registry: registry.clone(),

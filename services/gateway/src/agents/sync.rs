@@ -214,8 +214,8 @@ async fn session_of(at: &Context, peer: &HostPeer, from: IpAddr, request: &SyncR
     match admitted {
         Some(Admitted::Session { session_epoch, authority, outcome_key, .. }) => {
             let poll = at.registry.insert_poll(peer.host, session_epoch, authority, outcome_key);
-            tracing::info!(host = %peer.host, %session_epoch, "session of polls opened");
             let poll = poll.ok_or(Refusal::SessionOver)?;
+            tracing::info!(host = %peer.host, %session_epoch, "session of polls opened");
             // One that came in beside the drain was told no moment to leave.
             if at.shutdown.is_asked() {
                 at.registry.polls().end(&poll, Some(CloseReason::GatewayStopped));

@@ -1,6 +1,6 @@
 //! What an operator asks of one host's session: said on the bus, and carried out by nobody later.
 //!
-//! - Who asked is an event, for the audit log; it is recorded first, so that nothing is asked of a host that the log does not have.
+//! - Who asked is an event, for the audit log; it is recorded first, so that nothing that an operator asks is missing from the log.
 //! - Fire and observe: the answer has what moves once the directive is obeyed, as it stood before. Nothing is promised but that it was said.
 //! - A host that is known to be away is a refusal; one that only seems to be there is not, and then nothing moves.
 

@@ -9,12 +9,15 @@ use axum::Json;
 use axum::extract::State;
 use holdfast_api::explain::{DecisionView, EndView, ExplainView, FlowView, PAIRS_LISTED_MAX, PAIRS_MAX};
 use holdfast_api::problem::{Problem, ProblemType};
+use holdfast_api::status::MissingView;
 use holdfast_evaluator::{Decision, End, Flow, FlowError, Packet, Verdict, Who, evaluate};
 use holdfast_model::address::Family;
+use holdfast_model::desired::Component;
 use holdfast_model::ids::HostId;
 use holdfast_model::intent::{EndpointSpec, EnrolledHost, ObjectKey, Spec};
 use holdfast_model::numbers::Revision;
 use holdfast_model::policy::{Mode, protocol};
+use holdfast_model::status::Missing;
 use serde::Deserialize;
 use std::str::FromStr as _;
 use std::sync::Arc;
@@ -24,7 +27,8 @@ use utoipa::IntoParams;
 
 use super::auth::{Act, Caller};
 use super::door::Shared;
-use super::effective::Effective;
+use super::effective::{Effective, held_in};
+use super::fleet::JudgedFleet;
 use super::hosts::{Found, find};
 use super::intent::Snapshot;
 use super::names::{endpoints, host_name, hosts, suggestion};
@@ -79,7 +83,16 @@ pub(crate) async fn flow(
     // Of the past it is asked what was wanted; of now, what each end is to have.
     let intent = match query.at {
         Some(_) => Effective::same(snapshot),
-        None => door.effective_of([&from, &to].into_iter().filter_map(Party::host).collect()).await?,
+        None => {
+            let hosts: Vec<HostId> = [&from, &to].into_iter().filter_map(Party::host).collect();
+            if hosts.is_empty() {
+                Effective::same(snapshot)
+            } else {
+                let fleet = door.fleet.read(Some(hosts)).await?;
+                [&mut from, &mut to].into_iter().for_each(|party| party.as_proven(&fleet));
+                door.effective(held_in(&fleet)).await?
+            }
+        }
     };
     [&mut from, &mut to].into_iter().for_each(|party| party.as_held(&intent));
     let (source, destination, base) = (from.ends.clone(), to.ends.clone(), intent.clone());
@@ -134,6 +147,17 @@ impl Party {
             Who::Host(id) => Some(*id),
             Who::Endpoint(_) | Who::Outside => None,
         })
+    }
+
+    /// Tells of a host that it is not proven to hold its policy, if it is not.
+    fn as_proven(&mut self, fleet: &JudgedFleet) {
+        let Some(host) = self.host().and_then(|id| fleet.hosts.iter().find(|host| host.status.host == id)) else {
+            return;
+        };
+        let policy = host.judged().find(|(status, _)| status.component == Component::Policy);
+        let Some((_, judged)) = policy else { return };
+        let missing = judged.missing.filter(|missing| *missing != Missing::Held);
+        self.view.unproven = missing.map(|missing| format!("{}: {}", judged.state, MissingView::of(missing).text));
     }
 
     /// Tells it as the revision has it that it is held at, if it is.
@@ -309,6 +333,7 @@ fn host_party(snapshot: &Snapshot, id: HostId, addresses: &[IpAddr]) -> Party {
             host: Some(id.to_string()),
             mode: Some(host.map(|host| snapshot.mode_of(host)).unwrap_or_default()),
             held_revision: None,
+            unproven: None,
         },
         ends: addresses.iter().map(|address| End::host(id, *address)).collect(),
     }
@@ -322,6 +347,7 @@ fn endpoint_party(key: &ObjectKey, addresses: &[IpAddr]) -> Party {
             host: None,
             mode: None,
             held_revision: None,
+            unproven: None,
         },
         ends: addresses.iter().map(|address| End::endpoint(key.clone(), *address)).collect(),
     }
@@ -376,6 +402,7 @@ fn at_address(snapshot: &Snapshot, caller: &Caller, path: &str, address: IpAddr)
                 host: None,
                 mode: None,
                 held_revision: None,
+                unproven: None,
             },
             ends: vec![End::outside(address)],
         }),

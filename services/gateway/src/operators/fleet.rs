@@ -232,7 +232,8 @@ impl Fleet {
 /// Forgets what was proven of hosts that were asked for and are not there any more; `asked` is absent where all were.
 fn forget_others(proven: &Proven, asked: Option<&[HostId]>, judged: &JudgedFleet) {
     let there: HashSet<HostId> = judged.hosts.iter().map(|host| host.status.host).collect();
-    let is_kept = |host: &HostId| there.contains(host) || asked.is_some_and(|asked| !asked.contains(host));
+    let asked: Option<HashSet<HostId>> = asked.map(|asked| asked.iter().copied().collect());
+    let is_kept = |host: &HostId| there.contains(host) || asked.as_ref().is_some_and(|asked| !asked.contains(host));
     proven.lock().unwrap_or_else(std::sync::PoisonError::into_inner).retain(|(host, _), _| is_kept(host));
 }
 

@@ -5,6 +5,7 @@ use axum::extract::{Path, State};
 use holdfast_api::history::{HostVersionView, MadeView, ObjectVersionView};
 use holdfast_api::object::Page;
 use holdfast_api::problem::Problem;
+use holdfast_events::Actor;
 use holdfast_model::desired::Component;
 use holdfast_model::ids::HostId;
 use holdfast_model::numbers::{Revision, Version};
@@ -20,11 +21,16 @@ use super::refuse::Refusal;
 use super::request::Params;
 
 /// Who made a revision, as answers have it.
-pub(crate) fn made(row: &RevisionRow) -> MadeView {
+pub(crate) fn made(caller: &Caller, row: &RevisionRow) -> MadeView {
     MadeView {
         revision: row.revision.raw(),
         at: rfc3339(row.at),
-        actor: row.actor.to_string(),
+        // A host that enrolled or moved is of any namespace.
+        actor: if matches!(row.actor, Actor::Host(_)) && !caller.reaches_all() {
+            "host".to_owned()
+        } else {
+            row.actor.to_string()
+        },
         operation: row.operation.map(|(id, _)| id.to_string()),
         verb: row.operation.map(|(_, verb)| verb.word().to_owned()),
     }
@@ -60,7 +66,7 @@ pub(crate) async fn of_host(
     let one = |row: &VersionRow| HostVersionView {
         stamp: stamp_view(row.stamp),
         rendered_at: rfc3339(row.rendered_at),
-        made: made(&row.revision),
+        made: made(&caller, &row.revision),
         outcome: row.outcome.map(|outcome| outcome.to_string()),
     };
     Ok(Json(paging.page(rows, snapshot.revision, |row| &row.stamp.version, one)?))
@@ -95,6 +101,6 @@ pub(crate) async fn of_object(
     if rows.is_empty() && paging.before.is_none() {
         return Err(Refusal::not_found(key));
     }
-    let one = |row: &ObjectRow| ObjectVersionView { made: made(&row.revision), change: word(row.change) };
+    let one = |row: &ObjectRow| ObjectVersionView { made: made(&caller, &row.revision), change: word(row.change) };
     Ok(Json(paging.page(rows, latest, |row| &row.revision.revision, one)?))
 }

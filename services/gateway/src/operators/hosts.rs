@@ -382,7 +382,7 @@ pub(crate) async fn policy(
 ), responses(
     (status = 200, body = DiffView),
     (status = 404, description = "There is no such host", body = Problem, content_type = "application/problem+json"),
-    (status = 409, description = "Nothing was rendered yet", body = Problem, content_type = "application/problem+json"),
+    (status = 409, description = "Nothing was rendered yet, or the host holds what never was", body = Problem, content_type = "application/problem+json"),
     (status = "default", description = "Refused", body = Problem, content_type = "application/problem+json"),
 ))]
 pub(crate) async fn diff(
@@ -399,6 +399,17 @@ pub(crate) async fn diff(
     let latest = status.latest.ok_or_else(not_rendered)?;
     let said = applied_of(&host, status, *judged);
     let applied = said.and_then(|(applied, _)| applied);
+    if let Some(held) = applied
+        && !door.store.was_rendered(host.status.host, Component::Policy, held).await?
+    {
+        // What a host says of itself is its own word: another life of the database rendered it, or nobody did.
+        let text = format!(
+            "the host says that it holds version {}, which this database never rendered for it: was an earlier state of the database restored? \
+             `holdfast describe host {}` tells what the host says",
+            held.version, view.name
+        );
+        return Err(Refusal::new(ProblemType::NotRendered, text));
+    }
     let (from, to) = (applied.map(|stamp| stamp.digest), latest.digest);
     let roots: Vec<Digest> = from.into_iter().chain([to]).collect();
     let nodes = door.store.fetch_trees(roots, |_| false).await?;

@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock, RwLock};
 
 use holdfast_model::intent::{
-    EnrolledHost, Intent, Kind, Object, ObjectKey, Peer, PeerSpec, Policy, PolicyRule, PortSpec, Service, ServiceSpec,
-    Spec,
+    DeclaredPort, EnrolledHost, Intent, Kind, Object, ObjectKey, Peer, PeerSpec, Policy, PolicyRule, PortSpec, Service,
+    ServiceSpec, Spec,
 };
 use holdfast_model::label::Labels;
 use holdfast_model::name::Name;
@@ -116,6 +116,7 @@ impl Snapshot {
         let mut said = Vec::new();
         for key in keys {
             let odd = self.governs_nobody(key).into_iter().chain(self.absent_groups(key));
+            let odd = odd.chain(self.undeclared_ports(key));
             for odd in odd.chain(self.denies_failsafe(key)).chain(self.is_for_nobody(key)) {
                 // A policy and the group that it names may both be among them.
                 if !said.contains(&odd) {
@@ -174,6 +175,46 @@ impl Snapshot {
         }
     }
 
+    /// The ports that a policy names and that nobody declares whose ports its rule is about: they mean no port.
+    fn undeclared_ports(&self, key: &ObjectKey) -> Vec<String> {
+        let Some(policy) = self.intent.objects.get(key).and_then(policy_of) else { return Vec::new() };
+        let governed = self.governed_by(key).unwrap_or_default();
+        let hosts = || self.intent.hosts.values();
+        // Of an ingress rule the ports are the governed host's own; of an egress rule those of whoever it leads to.
+        let here = || governed.iter().flat_map(|host| self.ports_of(host));
+        let anywhere = || hosts().flat_map(|host| self.ports_of(host)).chain(self.endpoint_ports());
+        let mut said = Vec::new();
+        for (direction, rules, is_ingress) in [("ingress", &policy.ingress, true), ("egress", &policy.egress, false)] {
+            for (rule, index) in rules.iter().zip(0..) {
+                for (protocol, name) in named_ports(&rule.services) {
+                    let is_it = |port: &DeclaredPort| port.protocol == protocol && port.name == *name;
+                    let is_declared = if is_ingress { here().any(is_it) } else { anywhere().any(is_it) };
+                    // Who governs nobody is told that.
+                    if !(is_declared || is_ingress && governed.is_empty()) {
+                        let who = if is_ingress { "no host that it governs" } else { "no host and no endpoint" };
+                        said.push(format!("{key} names the port `{name}` ({direction}[{index}]), which {who} declares: it means no port"));
+                    }
+                }
+            }
+        }
+        said
+    }
+
+    /// The ports that a host declares: those of its document in the place of those of its token.
+    fn ports_of<'a>(&'a self, host: &'a EnrolledHost) -> &'a [DeclaredPort] {
+        let spec = self.host_spec(&host.namespace, &host.name);
+        spec.and_then(|spec| spec.ports.as_deref()).unwrap_or(&host.ports)
+    }
+
+    fn endpoint_ports(&self) -> impl Iterator<Item = &DeclaredPort> {
+        self.intent.objects.values().flat_map(|spec| match spec {
+            Spec::Endpoint(endpoint) => endpoint.ports.as_slice(),
+            Spec::AddressGroup(_) | Spec::Host(_) | Spec::Namespace(_) | Spec::NetworkPolicy(_) | Spec::Policy(_) => {
+                &[]
+            }
+        })
+    }
+
     /// Whether a policy denies by name what agents keep open: it is written in vain.
     fn denies_failsafe(&self, key: &ObjectKey) -> Option<String> {
         let policy = policy_of(self.intent.objects.get(key)?)?;
@@ -220,6 +261,16 @@ fn names_port(services: &ServiceSpec, wanted: u16) -> bool {
         }
         Service::Ports { ports: PortSpec::Named(_), .. } | Service::Protocol(_) | Service::Icmp { .. } => false,
     })
+}
+
+/// The ports that services name, with their protocols.
+fn named_ports(services: &ServiceSpec) -> Vec<(u8, &String)> {
+    let ServiceSpec::Of(services) = services else { return Vec::new() };
+    let named = services.iter().filter_map(|service| match service {
+        Service::Ports { protocol, ports: PortSpec::Named(name) } => Some((*protocol, name)),
+        Service::Ports { ports: PortSpec::Range(_), .. } | Service::Protocol(_) | Service::Icmp { .. } => None,
+    });
+    named.collect()
 }
 
 /// The address groups that a policy names.

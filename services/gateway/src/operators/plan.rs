@@ -208,7 +208,6 @@ pub(crate) struct Plan {
     pub(crate) digest: Digest,
     objects: BTreeMap<ObjectKey, Change>,
     hosts: Vec<(Name, PlannedHost)>,
-    hosts_unchanged: u64,
     braked: Option<Braked>,
     stages: Vec<Stage>,
     pub(crate) warnings: Vec<String>,
@@ -224,10 +223,9 @@ pub(crate) fn plan(base: &Snapshot, wanted: &Wanted, start: Option<RolloutStart>
         Some((enrolled.namespace.clone(), PlannedHost { host: host.to_string(), namespace, name, changes }))
     });
     let hosts: Vec<_> = planned.collect();
-    let hosts_unchanged = base.intent.hosts.len().saturating_sub(hosts.len()) as u64;
     let warnings = warnings(base, wanted, &objects);
     let stages = start.map_or_else(Vec::new, |start| start.stages);
-    Plan { base_revision: base.revision, digest, objects, hosts, hosts_unchanged, braked, stages, warnings }
+    Plan { base_revision: base.revision, digest, objects, hosts, braked, stages, warnings }
 }
 
 /// What would be odd about the objects, once they and what comes with them are in force.
@@ -309,6 +307,8 @@ impl Plan {
         let (mut seen, hidden): (Vec<_>, Vec<_>) =
             self.hosts.into_iter().partition(|(namespace, _)| caller.sees(namespace));
         seen.iter_mut().for_each(|(_, host)| names.name_changes(&mut host.changes));
+        let in_sight = base.intent.hosts.values().filter(|host| caller.sees(&host.namespace)).count();
+        let hosts_unchanged = in_sight.saturating_sub(seen.len()) as u64;
         PlanView {
             stages: self.stages.iter().map(|stage| stage_view(stage, base, caller)).collect(),
             base_revision: self.base_revision.raw(),
@@ -317,7 +317,7 @@ impl Plan {
             objects: views(self.objects),
             hosts: seen.into_iter().map(|(_, host)| host).collect(),
             hosts_hidden: hidden.len() as u64,
-            hosts_unchanged: self.hosts_unchanged,
+            hosts_unchanged,
             brake,
             warnings: self.warnings,
         }
@@ -457,7 +457,7 @@ mod tests {
         let wanted = mk_wanted(mk_objects(WEB), &[]);
         let plan = planned(&mk_snapshot(""), &wanted);
         let [(_, host)] = plan.hosts.as_slice() else { panic!("{:?}", plan.hosts) };
-        assert_eq!((host.name.as_str(), plan.hosts_unchanged), ("db", 1));
+        assert_eq!(host.name, "db");
         assert_eq!(host.changes.mode.map(|mode| mode.to), Some(Mode::Enforced));
         assert_eq!(host.changes.rules_added[0].service, "tcp 5432");
         assert_eq!(host.changes.isolation[0].direction, Direction::Ingress);

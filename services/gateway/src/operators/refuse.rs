@@ -5,7 +5,7 @@
 
 use axum::body::Body;
 use axum::extract::Request;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use holdfast_api::brake::BrakeView;
@@ -276,7 +276,7 @@ pub(crate) async fn finish(request: Request, next: Next) -> Response {
     let response = next.run(request).instrument(span.clone()).await;
     let mut response = span.in_scope(|| written(response, &id, is_read));
     let status = response.status();
-    ::metrics::counter!("holdfast_api_requests_total", "method" => method.to_string(), "status" => status.as_str().to_owned())
+    ::metrics::counter!("holdfast_api_requests_total", "method" => method_word(&method), "status" => status.as_str().to_owned())
         .increment(1);
     ::metrics::histogram!("holdfast_api_request_seconds").record(begun.elapsed().as_secs_f64());
     tracing::debug!(parent: &span, status = status.as_u16(), "answered");
@@ -284,6 +284,20 @@ pub(crate) async fn finish(request: Request, next: Next) -> Response {
         response.headers_mut().insert(REQUEST_ID, value);
     }
     response
+}
+
+/// The method as a label: what anybody may call a method is no name of a series.
+fn method_word(method: &Method) -> &'static str {
+    match *method {
+        Method::GET => "GET",
+        Method::HEAD => "HEAD",
+        Method::POST => "POST",
+        Method::PUT => "PUT",
+        Method::PATCH => "PATCH",
+        Method::DELETE => "DELETE",
+        Method::OPTIONS => "OPTIONS",
+        _ => "other",
+    }
 }
 
 /// The client's own id if it is plain and short, else a new one.
@@ -351,6 +365,13 @@ const fn detail_of(status: StatusCode) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_anybody_calls_a_method_names_no_series() {
+        for (method, word) in [("GET", "GET"), ("DELETE", "DELETE"), ("get", "other"), ("XAAAAAA1", "other")] {
+            assert_eq!(method_word(&Method::from_bytes(method.as_bytes()).expect("a token")), word);
+        }
+    }
 
     #[test]
     fn a_database_that_is_away_after_a_change_was_made_does_not_make_it_one_that_was_not() {

@@ -41,7 +41,7 @@ pub(crate) async fn list(
     let paging = Paging::of(LIST, &query)?;
     let latest = door.store.latest_revision().await?;
     let rows = door.store.list_revisions(paging.before, paging.with_more()).await?;
-    Ok(Json(paging.page(rows, latest, |row| &row.revision, made)?))
+    Ok(Json(paging.page(rows, latest, |row| &row.revision, |row| made(&caller, row))?))
 }
 
 /// One revision: what it changed, and how far it is on the hosts that it is for.
@@ -106,6 +106,6 @@ pub(crate) async fn one(
         Some(_) | None => host.state_with(number),
     });
     let hidden = (total - objects.len() - hosts_changed.len()) as u64;
-    let (made, overwritten_at) = (made(&row), overwritten_at.map(Revision::raw));
+    let (made, overwritten_at) = (made(&caller, &row), overwritten_at.map(Revision::raw));
     Ok(Json(RevisionView { made, objects, hosts_changed, hidden, has_hosts: is_there, overwritten_at, status }))
 }

@@ -123,10 +123,11 @@ async fn looked_at(door: &Shared, caller: &Caller, rollout: &Rollout) -> Result<
     let fleet = door.fleet.read_since(Instant::now()).await?;
     let members = door.store.rollout_hosts(rollout.id).await?;
     let mut view = view(caller, rollout);
-    // An abort is what took the place of its change.
-    if rollout.state != RolloutState::Aborted {
-        view.overwritten_at = door.store.rollout_overwritten_at(rollout).await?.map(Revision::raw);
+    // An abort is what took the place of its change: what hosts are proven to have since is that.
+    if rollout.state == RolloutState::Aborted {
+        return Ok(view);
     }
+    view.overwritten_at = door.store.rollout_overwritten_at(rollout).await?.map(Revision::raw);
     let mut hosts: BTreeMap<u32, Vec<&JudgedHost>> = BTreeMap::new();
     for (host, stage) in placed(&members, &fleet.hosts).filter(|(host, _)| caller.sees(&host.status.namespace)) {
         stage.into_iter().for_each(|stage| hosts.entry(stage).or_default().push(host));
@@ -259,7 +260,7 @@ impl FromRequestParts<Shared> for Move {
     }
 }
 
-/// What is told after a rollout was moved; it is moved, so failing to look at its hosts would say otherwise.
+/// What is told after a rollout was moved; it is moved, so where its hosts cannot be looked at it is told without them.
 async fn moved(door: &Shared, caller: &Caller, id: RolloutId, was: Once<Moved>) -> Result<Answered, Refusal> {
     match was {
         Once::Now(Moved::Done) => {
@@ -272,7 +273,8 @@ async fn moved(door: &Shared, caller: &Caller, id: RolloutId, was: Once<Moved>) 
         Once::Now(Moved::Unknown) => return Err(Refusal::not_found(format!("rollout {id}"))),
         Once::Other => return Err(Refusal::other_request()),
     }
-    Ok(answered(view(caller, &found(door, id).await.map_err(Refusal::once_made)?)))
+    let rollout = found(door, id).await.map_err(Refusal::once_made)?;
+    Ok(answered(looked_at(door, caller, &rollout).await.unwrap_or_else(|_| view(caller, &rollout))))
 }
 
 fn not_from(id: RolloutId, state: RolloutState) -> Refusal {

@@ -1,7 +1,7 @@
 //! What is to be sent: the newest states of hosts, and which held ones are older.
 
 use holdfast_events::VerifyingKeyBytes;
-use holdfast_model::desired::Component;
+use holdfast_model::desired::{Component, Stamp};
 use holdfast_model::ids::{AuthorityId, HostId};
 use holdfast_model::name::Name;
 use holdfast_model::numbers::{AuthorityEpoch, SessionEpoch, Version};
@@ -11,7 +11,7 @@ use uuid::Uuid;
 use crate::error::Error;
 use crate::pool::{Mode, Store};
 use crate::render::{LatestRow, LatestState};
-use crate::value::{component, number, text, verifying_key, version};
+use crate::value::{big, component, number, small, text, verifying_key, version};
 
 /// Who a host is, for the gateway that holds its session.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -95,6 +95,29 @@ impl Store {
                     Ok((latest.state()?, SessionEpoch::from_raw(epoch)))
                 };
                 rows.into_iter().map(read).collect()
+            })
+        })
+        .await
+    }
+
+    /// Whether this version with this content was ever rendered for this component of a host.
+    ///
+    /// # Errors
+    /// [`Error`] of the connection.
+    pub async fn was_rendered(&self, host: HostId, component: Component, stamp: Stamp) -> Result<bool, Error> {
+        let version = big(stamp.version.raw())?;
+        self.transact("look for a version", Mode::Statement, move |tx| {
+            Box::pin(async move {
+                let found: Option<i32> = sqlx::query_scalar(
+                    "SELECT 1 FROM desired_states WHERE host_id = $1 AND component = $2 AND version = $3 AND digest = $4",
+                )
+                .bind(host.uuid())
+                .bind(small(component))
+                .bind(version)
+                .bind(stamp.digest.as_bytes().as_slice())
+                .fetch_optional(tx)
+                .await?;
+                Ok(found.is_some())
             })
         })
         .await

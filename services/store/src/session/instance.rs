@@ -67,6 +67,8 @@ pub(super) enum Verdict {
         contested: bool,
         /// Whether it was not before.
         is_news: bool,
+        /// Whether this is such a turn: the window runs from it, whatever the count was.
+        is_turn: bool,
     },
     /// The other one has it for so much longer.
     Held(Duration),
@@ -75,7 +77,7 @@ pub(super) enum Verdict {
 /// Judges an opening by `instance`; `is_open` says whether somebody has the session now.
 pub(super) fn judge(known: Option<&Known>, is_open: bool, instance: Instance) -> Verdict {
     let Some(known) = known else {
-        return Verdict::Note { other: None, turns: 0, contested: false, is_news: false };
+        return Verdict::Note { other: None, turns: 0, contested: false, is_news: false, is_turn: false };
     };
     if known.holder == instance {
         return Verdict::Same;
@@ -83,21 +85,47 @@ pub(super) fn judge(known: Option<&Known>, is_open: bool, instance: Instance) ->
     if !is_open {
         // Nobody has it: that is no turn, and what was before stays what it was until its window is over.
         let (turns, contested) = if known.is_recent { (known.turns, known.contested) } else { (0, false) };
-        return Verdict::Note { other: Some(known.holder), turns, contested, is_news: false };
+        return Verdict::Note { other: Some(known.holder), turns, contested, is_news: false, is_turn: false };
     }
     let is_contested = known.contested && known.is_recent;
     if is_contested && known.opened_ago < HOLD {
         return Verdict::Held(HOLD.saturating_sub(known.opened_ago));
     }
-    let is_back = known.other == Some(instance);
-    let turns = match (is_back, known.is_recent || known.turns == 0) {
+    let is_turn = known.other == Some(instance);
+    let turns = match (is_turn, known.is_recent || known.turns == 0) {
         (true, true) => known.turns.saturating_add(1),
         (true, false) => 1,
         (false, _) => 0,
     };
     let wanted = if known.holder.boot_id == instance.boot_id { TURNS_OF_ADDRESSES } else { TURNS_OF_BOOTS };
     let contested = turns >= wanted;
-    Verdict::Note { other: Some(known.holder), turns, contested, is_news: contested && !is_contested }
+    Verdict::Note { other: Some(known.holder), turns, contested, is_news: contested && !is_contested, is_turn }
+}
+
+impl Known {
+    /// What is known once `instance` was let in, which is the holder now, a moment ago.
+    pub(super) fn after(before: Option<&Self>, instance: Instance, verdict: Verdict) -> Self {
+        let was = before.copied().unwrap_or(Self {
+            holder: instance,
+            other: None,
+            turns: 0,
+            is_recent: false,
+            contested: false,
+            opened_ago: Duration::ZERO,
+        });
+        match verdict {
+            Verdict::Note { other, turns, contested, is_turn, is_news: _ } => Self {
+                holder: instance,
+                other,
+                turns,
+                is_recent: is_turn || was.is_recent,
+                contested,
+                opened_ago: Duration::ZERO,
+            },
+            Verdict::Same => Self { opened_ago: Duration::ZERO, ..was },
+            Verdict::Held(_) => was,
+        }
+    }
 }
 
 /// Reads what is known of hosts whose sessions are locked.
@@ -146,6 +174,7 @@ pub(super) struct Taking {
     pub(super) other: Option<Instance>,
     pub(super) turns: i32,
     pub(super) contested: bool,
+    pub(super) is_turn: bool,
 }
 
 /// Notes who took sessions.
@@ -156,13 +185,14 @@ pub(super) async fn note(tx: &mut PgConnection, takings: &BTreeMap<HostId, Takin
     let all = || takings.values();
     sqlx::query(
         "INSERT INTO instances AS i (host_id, boot_id, address, other_boot_id, other_address, turns, contested, turned_at) \
-         SELECT r.*, CASE WHEN r.turns > 0 THEN clock_timestamp() END \
-         FROM UNNEST($1::uuid[], $2::uuid[], $3::inet[], $4::uuid[], $5::inet[], $6::integer[], $7::boolean[]) \
-              AS r (host_id, boot_id, address, other_boot_id, other_address, turns, contested) \
+         SELECT r.host_id, r.boot_id, r.address, r.other_boot_id, r.other_address, r.turns, r.contested, \
+                CASE WHEN r.is_turn THEN clock_timestamp() END \
+         FROM UNNEST($1::uuid[], $2::uuid[], $3::inet[], $4::uuid[], $5::inet[], $6::integer[], $7::boolean[], $8::boolean[]) \
+              AS r (host_id, boot_id, address, other_boot_id, other_address, turns, contested, is_turn) \
          ON CONFLICT (host_id) DO UPDATE SET boot_id = excluded.boot_id, address = excluded.address, \
              other_boot_id = excluded.other_boot_id, other_address = excluded.other_address, turns = excluded.turns, \
              contested = excluded.contested, \
-             turned_at = CASE WHEN excluded.turns > i.turns THEN excluded.turned_at ELSE i.turned_at END",
+             turned_at = coalesce(excluded.turned_at, i.turned_at)",
     )
     .bind(takings.keys().map(|host| host.uuid()).collect::<Vec<_>>())
     .bind(all().map(|taking| taking.holder.boot_id).collect::<Vec<_>>())
@@ -171,6 +201,7 @@ pub(super) async fn note(tx: &mut PgConnection, takings: &BTreeMap<HostId, Takin
     .bind(all().map(|taking| taking.other.map(|other| IpNet::from(other.address))).collect::<Vec<_>>())
     .bind(all().map(|taking| taking.turns).collect::<Vec<_>>())
     .bind(all().map(|taking| taking.contested).collect::<Vec<_>>())
+    .bind(all().map(|taking| taking.is_turn).collect::<Vec<_>>())
     .execute(tx)
     .await?;
     Ok(())
@@ -188,20 +219,19 @@ mod tests {
             turned += apart;
             if let Some(known) = &mut known {
                 known.opened_ago = Duration::from_secs(since);
-                known.is_recent = known.turns > 0 && turned < TURN_WINDOW.as_secs();
+                known.is_recent &= turned < TURN_WINDOW.as_secs();
             }
             let verdict = judge(known.as_ref(), known.is_some(), *agent);
             let_in.push(!matches!(verdict, Verdict::Held(_)));
-            if let Verdict::Note { other, turns, contested, is_news } = verdict {
+            if let Verdict::Note { is_news, is_turn, .. } = verdict {
                 if is_news {
                     told.push(n);
                 }
-                if turns > known.map_or(0, |known| known.turns) {
+                if is_turn {
                     turned = 0;
                 }
-                let opened_ago = Duration::ZERO;
-                known = Some(Known { holder: *agent, other, turns, is_recent: turns > 0, contested, opened_ago });
             }
+            known = Some(Known::after(known.as_ref(), *agent, verdict));
             if !matches!(verdict, Verdict::Held(_)) {
                 since = 0;
             }
@@ -224,6 +254,26 @@ mod tests {
         assert_eq!((let_in, told), (vec![true; 8], vec![3]));
         // An hour apart they are two that are never up together.
         assert_eq!(openings(&agents, 3_600).1, [] as [usize; 0]);
+    }
+
+    #[test]
+    fn two_that_rest_and_begin_anew_are_told_anew() {
+        let (one, two) = (mk_instance(1, 1), mk_instance(2, 2));
+        let mut known = None::<Known>;
+        let mut told = Vec::new();
+        for (n, agent) in [one, two].repeat(8).into_iter().enumerate() {
+            let rests = n == 8;
+            if let Some(known) = &mut known {
+                known.opened_ago = HOLD;
+                known.is_recent &= !rests;
+            }
+            let verdict = judge(known.as_ref(), known.is_some(), agent);
+            if matches!(verdict, Verdict::Note { is_news: true, .. }) {
+                told.push(n);
+            }
+            known = Some(Known::after(known.as_ref(), agent, verdict));
+        }
+        assert_eq!(told, [3, 9], "the second turn after a rest of more than the window, as at first");
     }
 
     #[test]
@@ -258,7 +308,10 @@ mod tests {
             opened_ago: Duration::ZERO,
         };
         let verdict = judge(Some(&known), false, mk_instance(2, 2));
-        assert_eq!(verdict, Verdict::Note { other: Some(known.holder), turns: 5, contested: true, is_news: false });
+        assert_eq!(
+            verdict,
+            Verdict::Note { other: Some(known.holder), turns: 5, contested: true, is_news: false, is_turn: false }
+        );
         let verdict = judge(Some(&known), true, mk_instance(2, 2));
         assert_eq!(verdict, Verdict::Held(HOLD));
     }

@@ -13,7 +13,7 @@ use holdfast_model::numbers::SessionEpoch;
 use sqlx::postgres::PgConnection;
 use uuid::Uuid;
 
-use super::instance::{self, Instance, Taking, Verdict};
+use super::instance::{self, Instance, Known, Taking, Verdict};
 use super::{Lock, lock_sessions};
 use crate::error::Error;
 use crate::outbox::Outbox;
@@ -134,7 +134,7 @@ async fn open(tx: &mut PgConnection, gateway: GatewayId, openings: &[Opening]) -
     let hosts: Vec<Uuid> = openings.iter().map(|opening| opening.host.uuid()).collect();
     let mut current = lock_sessions(tx, &hosts, Lock::Change).await?;
     let admitted = load_admitted(tx, &hosts, openings).await?;
-    let known = instance::load(tx, &hosts).await?;
+    let mut known = instance::load(tx, &hosts).await?;
     let mut takings: BTreeMap<HostId, Taking> = BTreeMap::new();
     let mut outbox = Outbox::new(Actor::Gateway(gateway));
     let mut answers = Vec::with_capacity(openings.len());
@@ -152,7 +152,7 @@ async fn open(tx: &mut PgConnection, gateway: GatewayId, openings: &[Opening]) -
             answers.push(Opened::UnknownCertificate);
             continue;
         }
-        // One of its own batch takes it from another of the same batch: the last one is the one that is noted.
+        // Who opened earlier in the same batch has it by now, and is known as such.
         let verdict = instance::judge(known.get(&host), session.is_open(), opening.instance);
         if let Verdict::Held(retry_after) = verdict {
             answers.push(Opened::Contested { retry_after });
@@ -175,8 +175,10 @@ async fn open(tx: &mut PgConnection, gateway: GatewayId, openings: &[Opening]) -
             applied: claimed(opening),
             protocol: opening.protocol,
         })?;
-        if let Verdict::Note { other, turns, contested, is_news } = verdict {
-            takings.insert(host, Taking { holder: opening.instance, other, turns, contested });
+        known.insert(host, Known::after(known.get(&host), opening.instance, verdict));
+        if let Verdict::Note { other, turns, contested, is_news, is_turn } = verdict {
+            let is_turn = is_turn || takings.get(&host).is_some_and(|earlier| earlier.is_turn);
+            takings.insert(host, Taking { holder: opening.instance, other, turns, contested, is_turn });
             if let Some(other) = other.filter(|_| is_news) {
                 outbox.push(contest(host, session_epoch, opening.instance, other))?;
             }

@@ -12,7 +12,8 @@ use holdfast_model::statement::OutcomeKind;
 use holdfast_model::status::{Missing, State, Verdict};
 use holdfast_store::render::SignedState;
 use holdfast_store::session::{
-    Closing, DriftSaid, Fact, FactsRecorded, HostNewest, Opened, Opening, Recorded, Seen, SnapshotReport, StatusSaid,
+    Closing, DriftSaid, Fact, FactsRecorded, HostNewest, Instance, Opened, Opening, Recorded, Seen, SnapshotReport,
+    StatusSaid,
 };
 use holdfast_store::status::Signed;
 use tokio::task::JoinSet;
@@ -251,6 +252,33 @@ async fn two_gateways_that_open_and_record_at_once_do_not_lock_each_other_out() 
     [false, true].map(one).into_iter().collect::<JoinSet<()>>().join_all().await;
     let highest = fleet.server.sql("SELECT min(session_epoch), max(session_epoch) FROM sessions");
     assert_eq!(highest, "40|40\n", "no number was given twice");
+}
+
+#[tokio::test]
+async fn two_agents_that_rest_and_take_a_session_from_each_other_anew_are_told_anew_and_in_one_batch_as_in_many() {
+    let (fleet, host) = mk_fleet().await;
+    let by = |n: u8| {
+        let instance = Instance { boot_id: Uuid::from_u128(n.into()), address: [10, 0, 1, n].into() };
+        Opening { instance, ..mk_opening(host) }
+    };
+    let told = || fleet.server.sql("SELECT count(*) FROM events WHERE kind = 'session.contested'").trim().to_owned();
+    let open = async |by: Vec<Opening>| fleet.agents.open_sessions(fleet.gateway, by).await.expect("asks");
+    for n in [1, 2, 1, 2] {
+        open(vec![by(n)]).await;
+    }
+    assert_eq!(told(), "1");
+    // They were not up together for an hour.
+    fleet.server.sql("UPDATE instances SET turned_at = turned_at - interval '1 hour'");
+    open(vec![by(1)]).await;
+    assert_eq!(told(), "1", "one turn tells nothing");
+    let opened = open(vec![by(2), by(1), by(2)]).await;
+    assert_eq!(told(), "2");
+    let [Opened::Session { .. }, Opened::Contested { .. }, Opened::Session { .. }] = opened.as_slice() else {
+        panic!("{opened:?}")
+    };
+    let noted = fleet.server.sql("SELECT boot_id, other_boot_id, turns, contested FROM instances");
+    let boots = [2, 1].map(Uuid::from_u128);
+    assert_eq!(noted.trim(), format!("{}|{}|2|t", boots[0], boots[1]), "who has it, and from whom it was taken");
 }
 
 #[tokio::test]

@@ -172,15 +172,16 @@ impl Row {
         let entry: Value = serde_json::from_slice(bytes).unwrap_or_default();
         let text = |path: &str| entry.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
         let actor = text("/event/actor");
+        // With its kind: a token may be named as any service or host is.
         let actor = match actor.split_once(':') {
-            Some(("host" | "operator", id)) => names.of(id),
+            Some((kind @ ("host" | "operator"), id)) => format!("{kind}:{}", names.of(id)),
             Some(_) | None => actor,
         };
         let kind = text("/event/type");
         let kind = kind.strip_prefix("dev.holdfast.").unwrap_or(&kind).to_owned();
         let subject = text("/event/subject");
         let about = about(&subject, entry.pointer("/event/data").unwrap_or(&Value::Null), names);
-        let has_unknown_host = about.starts_with("ho_") || actor.starts_with("ho_");
+        let has_unknown_host = about.starts_with("ho_") || actor.starts_with("host:ho_");
         Self { id: text("/event/id"), cells: [short_time(&text("/event/time")), actor, kind, about], has_unknown_host }
     }
 }
@@ -248,16 +249,19 @@ mod tests {
         let row = |event: &str| Row::of(format!(r#"{{"event":{event}}}"#).as_bytes(), &names).cells;
         let put = r#"{"actor":"operator:at_1","type":"dev.holdfast.intent.object.put","subject":"ob_1","time":"2026-01-02T03:04:05.6Z",
             "data":{"namespace":"booking","name":"web","revision":7,"content":{"inline":{"kind":"Policy"}}}}"#;
-        assert_eq!(row(put), ["2026-01-02 03:04:05", "admin", "intent.object.put", "Policy/booking/web revision 7"]);
+        assert_eq!(
+            row(put),
+            ["2026-01-02 03:04:05", "operator:admin", "intent.object.put", "Policy/booking/web revision 7"]
+        );
         let outcome = r#"{"actor":"host:ho_1","type":"dev.holdfast.outcome.recorded","subject":"ho_1","time":"2026-01-02T03:04:05Z",
             "data":{"host":"ho_1","kind":"applied","component":"policy","wanted":{"version":4},"reason":"done"}}"#;
         assert_eq!(
             row(outcome)[1..],
-            ["booking/web-1", "outcome.recorded", "booking/web-1 applied policy version 4 done"]
+            ["host:booking/web-1", "outcome.recorded", "booking/web-1 applied policy version 4 done"]
         );
         let drift = r#"{"actor":"host:ho_1","type":"dev.holdfast.drift.found","subject":"ho_1","time":"2026-01-02T03:04:05Z",
             "data":{"host":"ho_1","total":4,"process":"nft","pid":7,"counts":{"rules_missing":2}}}"#;
-        assert_eq!(row(drift)[1..], ["booking/web-1", "drift.found", "booking/web-1 by nft (rules missing: 2)"]);
+        assert_eq!(row(drift)[1..], ["host:booking/web-1", "drift.found", "booking/web-1 by nft (rules missing: 2)"]);
         let opened = r#"{"actor":"gateway:gw_1","type":"dev.holdfast.session.opened","subject":"ho_1","time":"2026-01-02T03:04:05Z",
             "data":{"host":"ho_1","applied":[{"component":"policy","stamp":{"version":3}},{"component":"settings","stamp":{"version":1}}]}}"#;
         assert_eq!(row(opened)[3], "booking/web-1 holds policy version 3");

@@ -86,6 +86,40 @@ async fn an_edit_reads_the_nodes_that_it_made_and_a_forgotten_node_costs_one_mor
     assert!(forgetful.load_bodies(vec![(Component::Policy, Body::default().digest())]).await.is_err());
 }
 
+#[tokio::test]
+async fn strangers_who_would_enrol_wait_for_each_other_and_leave_the_database_to_hosts() {
+    const WAITING: &str =
+        "SELECT count(*) FROM pg_stat_activity WHERE usename = 'holdfast_gateway_agents' AND wait_event_type = 'Lock'";
+    let at = Installation::start().await;
+    let (host, mut agent) = at.enrol("web-1").await;
+    at.render(host, 1, &mk_body(0..4)).await;
+    agent.converge(4).await;
+    let held = at.server.hold("LOCK TABLE enrol_token_hashes, enrol_tokens IN ACCESS EXCLUSIVE MODE");
+    let asking: JoinSet<u16> = (0..40)
+        .map(|_| {
+            let unknown = Token::generate(TokenKind::Enrol).unwrap();
+            let (leaf, outcome) = (LeafKey::generate().unwrap(), SigningKey::generate().unwrap());
+            let body = serde_json::to_vec(&mk_enrolment(unknown.reveal(), &leaf, &outcome)).unwrap();
+            let (pin, url) =
+                (self::tls::enrolment(at.ca.pin()).unwrap(), format!("https://{}{ENROL_PATH}", at.address));
+            async move {
+                let asked = Client::new(pin).request(Request::new(Method::POST, url).body(body)).await;
+                asked.map_or(0, |answer| answer.status.as_u16())
+            }
+        })
+        .collect();
+    at.sql_until(WAITING, "2\n").await;
+    // Meanwhile a host gets what is new, and what it says is recorded: forty such would hold every connection.
+    let stamp = at.render(host, 2, &mk_body(0..5)).await;
+    at.hint(host, stamp.version).await;
+    agent.converge(5).await;
+    at.sql_until("SELECT max(applied_version) FROM observed WHERE component = 1", "3\n").await;
+    assert_eq!(at.server.sql(WAITING), "2\n");
+    drop(held);
+    let answers = asking.join_all().await;
+    assert!(answers.iter().all(|status| matches!(status, 401 | 503)), "{answers:?}");
+}
+
 /// One Postgres, one door, one renderer by hand.
 struct Installation {
     server: TestPostgres,
