@@ -5,6 +5,7 @@ mod audit;
 mod bad_input;
 mod brake;
 mod bus;
+mod clock;
 mod control_plane;
 mod dev_services;
 mod directives;

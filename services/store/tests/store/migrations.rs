@@ -60,6 +60,9 @@ async fn f32_no_step_writes_a_table_anew() {
          CREATE EVENT TRIGGER refuse ON table_rewrite EXECUTE FUNCTION refuse()",
     );
     server.store(OWNER).migrate(TEST_AUTHORITY).await.expect("no step does");
+    let would =
+        std::panic::AssertUnwindSafe(|| server.sql("ALTER TABLE api_tokens ALTER COLUMN name TYPE varchar(300)"));
+    assert!(std::panic::catch_unwind(would).is_err(), "one that does is refused");
 }
 
 #[tokio::test]
