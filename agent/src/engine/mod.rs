@@ -6,6 +6,7 @@
 //! - A local policy goes before what was rendered: what is sent meanwhile is checked and kept, and in force once the local one is gone: on trial then,
 //!   where its content was never confirmed.
 //! - What is held and what is on trial are the same in memory and on disk after each step.
+//! - A table that the disk does not know is left alone until something takes its place, also by an update that fails.
 //! - Kernel and disk are traits here; the machine itself touches neither clock nor socket.
 //!
 //! It does not check signatures (the session does, before) and does not decide when to drop a session.
@@ -120,6 +121,11 @@ pub struct Engine<K, S> {
     owes_open: bool,
     /// Set while the kernel is not known to hold what it should.
     unproven: bool,
+    /// Set until the kernel has taken what is to be in force, from the start on and each time that it refused to: what differs meanwhile is nobody
+    /// else's doing.
+    owes_table: bool,
+    /// The kernel has a table from before that the disk does not know: it stays until something takes its place.
+    leaves_alone: bool,
     drifts: u64,
 }
 
@@ -138,6 +144,8 @@ impl<K: Kernel, S: Store> Engine<K, S> {
             shunned: Vec::new(),
             owes_open: false,
             unproven: true,
+            owes_table: true,
+            leaves_alone: false,
             drifts: 0,
         }
     }
@@ -173,7 +181,13 @@ impl<K: Kernel, S: Store> Engine<K, S> {
         !self.unproven
     }
 
-    /// How often the kernel was found to hold something else.
+    /// Whether the kernel has not taken what is to be in force, which this process is to get there: what differs then is nobody else's doing.
+    #[must_use]
+    pub fn owes_table(&self) -> bool {
+        self.owes_table
+    }
+
+    /// How often the kernel was found to hold something else, by another's doing.
     #[must_use]
     pub fn drifts(&self) -> u64 {
         self.drifts
@@ -189,7 +203,7 @@ impl<K: Kernel, S: Store> Engine<K, S> {
             return self.start_with_local(loaded);
         }
         match loaded {
-            Loaded::Unusable if self.kernel.holds_table()? => Ok(Started::LeftAlone),
+            Loaded::Unusable if self.kernel.holds_table()? => Ok(self.leave_alone()),
             Loaded::Missing | Loaded::Unusable => self.start_with_nothing(),
             Loaded::Found { good, candidate } => {
                 // Held before the kernel is asked: if it does not answer now, the repair knows what to bring back.
@@ -229,7 +243,7 @@ impl<K: Kernel, S: Store> Engine<K, S> {
             self.put_back()?;
             return Ok(Started::Restored);
         }
-        self.unproven = false;
+        self.prove();
         Ok(Started::Untouched)
     }
 
@@ -243,7 +257,7 @@ impl<K: Kernel, S: Store> Engine<K, S> {
         let cause: Cause = match self.kernel.apply(base, &local.ruleset, Depth::Whole) {
             Attempt::Holds => {
                 self.local = Some(local);
-                self.unproven = false;
+                self.prove();
                 return Ok(());
             }
             Attempt::Refused(cause) => return Err(cause),
@@ -257,12 +271,17 @@ impl<K: Kernel, S: Store> Engine<K, S> {
     /// Enforces again what was rendered; false if nothing was in its place.
     ///
     /// # Errors
-    /// The kernel's reason if that is not in force yet; the slow tick tries again.
+    /// The kernel's reason if that is not in force; the local policy still is then, as whoever asked is told.
     pub fn lift_local(&mut self) -> Result<bool, Cause> {
-        if self.local.take().is_none() {
-            return Ok(false);
+        let Some(local) = self.local.take() else { return Ok(false) };
+        match self.put_back() {
+            Ok(()) => Ok(true),
+            Err(cause) => {
+                self.local = Some(local);
+                self.bring_back();
+                Err(cause)
+            }
         }
-        self.put_back().map(|()| true)
     }
 
     /// The disk names nothing to enforce. Where there is no table: one that counts and drops nothing, so that connections are tracked from the first
@@ -273,11 +292,16 @@ impl<K: Kernel, S: Store> Engine<K, S> {
             return Ok(Started::Fresh);
         }
         if self.kernel.check(&self.open_table())?.is_none() {
-            self.unproven = false;
+            self.prove();
             return Ok(Started::Fresh);
         }
-        // Somebody's last good, though nobody knows whose: less than that is never enforced.
-        Ok(Started::LeftAlone)
+        Ok(self.leave_alone())
+    }
+
+    /// Somebody's last good, though nobody knows whose: less than that is never enforced.
+    fn leave_alone(&mut self) -> Started {
+        self.leaves_alone = true;
+        Started::LeftAlone
     }
 
     /// Takes one update, whole or not at all.
@@ -365,8 +389,13 @@ impl<K: Kernel, S: Store> Engine<K, S> {
         Outcome::new(update, self.held.as_ref().map(|held| held.entry.stamp), refusal)
     }
 
-    /// The last good state after an update went wrong half way.
+    /// The last good state after an update went wrong half way. Where nobody knows it, what the kernel has stays: what was there before, or what
+    /// was to take its place.
     fn bring_back(&mut self) {
+        if self.leaves_alone && self.in_force().is_none() {
+            self.unproven = true;
+            return;
+        }
         if let Err(error) = self.put_back() {
             tracing::error!(%error, "last good policy could not be brought back");
         }
@@ -383,23 +412,38 @@ impl<K: Kernel, S: Store> Engine<K, S> {
                 &open
             }
         };
-        match self.kernel.apply(None, ruleset, Depth::Whole) {
+        let cause = match self.kernel.apply(None, ruleset, Depth::Whole) {
             Attempt::Holds => {
-                self.unproven = false;
-                Ok(())
+                self.prove();
+                return Ok(());
             }
-            Attempt::Refused(cause) | Attempt::Unreadable(cause) => Err(cause),
-            Attempt::Differs(difference) => Err(difference.to_string().into()),
-        }
+            Attempt::Refused(cause) => {
+                self.owes_table = true;
+                cause
+            }
+            Attempt::Unreadable(cause) => cause,
+            Attempt::Differs(difference) => {
+                // The kernel took it, and what is there is another's.
+                self.owes_table = false;
+                difference.to_string().into()
+            }
+        };
+        Err(cause)
     }
 
-    /// Reads the whole table; what differs, if anything does: it is to be repaired.
+    /// The kernel was seen to hold what is to be in force.
+    fn prove(&mut self) {
+        (self.unproven, self.owes_table, self.leaves_alone) = (false, false, false);
+    }
+
+    /// Reads the whole table; what differs, if anything does: it is to be repaired. It is drift unless it [was owed](Self::owes_table) before.
     ///
     /// # Errors
     /// The kernel's reason if it could not be read; nothing is proven then.
     pub fn find_drift(&mut self) -> Result<Option<Deviation>, Cause> {
+        let is_owed = self.owes_table;
         let deviation = self.find_difference()?;
-        self.drifts += u64::from(deviation.is_some());
+        self.drifts += u64::from(deviation.is_some() && !is_owed);
         Ok(deviation)
     }
 
@@ -415,7 +459,11 @@ impl<K: Kernel, S: Store> Engine<K, S> {
             None => return Ok(None),
         };
         let found = self.kernel.check(ruleset);
-        self.unproven = !matches!(found, Ok(None));
+        if matches!(found, Ok(None)) {
+            self.prove();
+        } else {
+            self.doubt();
+        }
         found
     }
 
@@ -466,7 +514,7 @@ impl<K: Kernel, S: Store> Engine<K, S> {
         let base = (!self.unproven).then_some(before_it);
         let cause = match self.kernel.apply(base, &ruleset, Depth::Changed) {
             Attempt::Holds => {
-                self.unproven = false;
+                self.prove();
                 match self.local.take() {
                     None => self.held = self.held.take().map(|held| Held { ruleset, ..held }),
                     Some(local) => {

@@ -61,9 +61,94 @@ fn a_disk_that_gives_nothing_never_opens_a_table_that_enforces() {
     }
     let world = World::new();
     drop(world.engine());
-    let mut again = Engine::new(FakeKernel(world.clone()), FakeStore(world), Kept::default());
+    let mut again = Engine::new(FakeKernel(world.clone()), FakeStore(world.clone()), Kept::default());
     assert_eq!(again.start(Loaded::Missing).expect("starts"), Started::Fresh);
     assert!(again.is_proven(), "its own open table is known");
+}
+
+#[test]
+fn an_update_or_a_local_policy_that_fails_opens_no_table_that_was_left_alone() {
+    let open = layout(&Body::default(), &Kept::default());
+    let enforced = layout(&isolated(true), &Kept::default());
+    for (script, fails_on_disk) in [
+        (Some(Script::Refuse), false),
+        (Some(Script::CommitAndAlter), false),
+        (Some(Script::CommitAndGoDark), false),
+        (None, true),
+    ] {
+        let world = World::new();
+        world.0.borrow_mut().kernel = Some(enforced.clone());
+        let mut engine = Engine::new(FakeKernel(world.clone()), FakeStore(world.clone()), Kept::default());
+        assert_eq!(engine.start(Loaded::Unusable).expect("starts"), Started::LeftAlone);
+        let fail = || {
+            world.0.borrow_mut().good_fails = fails_on_disk;
+            world.0.borrow_mut().failed_fails = true;
+            script.into_iter().for_each(|script| world.next_attempt(script));
+        };
+        for _ in 0..2 {
+            fail();
+            let outcome = engine.apply(&whole(1, &isolated(false)));
+            assert_eq!((outcome.kind, outcome.applied), (OutcomeKind::Failed, None));
+            assert_ne!(world.kernel_holds(), Some(open.clone()));
+            assert!(!engine.is_proven());
+            assert_eq!(engine.find_drift().expect("reads"), None, "nobody knows what should be there");
+        }
+        if script.is_some() {
+            fail();
+            assert!(engine.enforce_local(isolated(false)).is_err());
+            assert_ne!(world.kernel_holds(), Some(open.clone()));
+        }
+        world.0.borrow_mut().good_fails = false;
+        assert_eq!(engine.apply(&whole(2, &isolated(true))).kind, OutcomeKind::Applied);
+        assert!(engine.is_proven() && world.kernel_holds() == Some(enforced.clone()));
+    }
+}
+
+#[test]
+fn what_this_process_did_not_get_into_the_kernel_is_no_drift_when_it_is_found_missing() {
+    let world = World::new();
+    let mut engine = Engine::new(FakeKernel(world.clone()), FakeStore(world.clone()), Kept::default());
+    world.next_attempt(Script::Refuse);
+    assert!(engine.start(Loaded::Found { good: Some(entry(1, &isolated(true))), candidate: None }).is_err());
+    let make_good = |engine: &mut FakeEngine, drifts| {
+        assert!(engine.owes_table() && engine.find_drift().expect("reads").is_some());
+        assert_eq!(engine.drifts(), drifts);
+        engine.repair().expect("repairs");
+        assert!(!engine.owes_table() && engine.is_proven());
+    };
+    make_good(&mut engine, 0);
+    // What another one did is drift, once, however often its repair fails.
+    world.0.borrow_mut().kernel = None;
+    assert!(!engine.owes_table() && engine.find_drift().expect("reads").is_some());
+    world.next_attempt(Script::Refuse);
+    assert!(engine.repair().is_err());
+    make_good(&mut engine, 1);
+    // An update that went wrong, and what brings the last good back did too.
+    world.next_attempt(Script::CommitAndAlter);
+    world.next_attempt(Script::Refuse);
+    assert_eq!(engine.apply(&whole(2, &isolated(false))).kind, OutcomeKind::Failed);
+    make_good(&mut engine, 1);
+    // A doubt in a war is none of ours.
+    engine.doubt();
+    world.0.borrow_mut().kernel = None;
+    assert!(engine.find_drift().expect("reads").is_some());
+    assert_eq!(engine.drifts(), 2);
+}
+
+#[test]
+fn a_local_policy_whose_end_the_kernel_refuses_stays_in_force() {
+    let world = World::new();
+    let mut engine = world.engine();
+    engine.apply(&whole(1, &isolated(true)));
+    for script in [Script::Refuse, Script::CommitAndAlter, Script::CommitAndGoDark] {
+        engine.enforce_local(isolated(false)).expect("takes");
+        world.next_attempt(script);
+        assert!(engine.lift_local().is_err());
+        assert!(engine.local().is_some() && engine.is_proven());
+        assert_eq!(world.kernel_holds(), Some(layout(&isolated(false), &Kept::default())));
+        assert!(engine.lift_local().expect("lifts"));
+        assert_eq!(world.kernel_holds(), Some(layout(&isolated(true), &Kept::default())));
+    }
 }
 
 #[test]
@@ -461,7 +546,7 @@ fn what_an_earlier_process_confirmed_stays_and_is_owed_an_echo_until_this_one_ha
     assert_eq!(version_owed(&engine), None);
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 enum Script {
     Refuse,
     CommitAndAlter,
@@ -475,6 +560,7 @@ struct State {
     steps: Vec<String>,
     append_fails: bool,
     good_fails: bool,
+    failed_fails: bool,
     /// The kernel cannot be read.
     is_dark: bool,
     trial: Trial,
@@ -606,7 +692,7 @@ impl Store for FakeStore {
     }
 
     fn settle_failed(&mut self, _: &After<'_>) -> Result<(), Cause> {
-        self.step("failed".to_owned(), |_| false)
+        self.step("failed".to_owned(), |state| state.failed_fails)
     }
 }
 

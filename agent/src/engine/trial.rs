@@ -132,7 +132,7 @@ impl<K: Kernel, S: Store> Engine<K, S> {
     /// Holds what is in force now.
     pub(super) fn hold_in_force(&mut self, held: Held) {
         self.hold(held);
-        self.unproven = false;
+        self.prove();
     }
 
     /// Holds what was settled, on trial or not, as the disk has it.

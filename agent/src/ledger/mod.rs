@@ -1,6 +1,6 @@
 //! Last good on disk: a checksummed log of a snapshot and the deltas after it.
 //!
-//! - Appended, synced, then believed; a new file is made beside the old one, synced, renamed, and its folder synced.
+//! - Appended, synced, then believed, and cut off again where that failed; a new file is made beside the old one, synced, renamed, and its folder synced.
 //! - A missing file, one that is damaged and one of another host are three things; only a whole one is loaded, and a file cut short by a crash loses
 //!   the record that was being written and nothing else.
 //! - However many updates fail, or stay on trial, it is made small once it is long.
@@ -69,6 +69,28 @@ struct Open {
     dirty: bool,
     /// When the file was changed last, by whomever, as it was read and found whole: until that moves nobody wrote to it.
     whole_since: Option<Changed>,
+}
+
+impl Open {
+    /// Cuts off what a write that failed left behind, if anything.
+    fn cut_off(&mut self) -> io::Result<()> {
+        if self.dirty {
+            if self.file.metadata()?.len() > self.len {
+                self.file.set_len(self.len)?;
+            }
+            self.sync()?;
+            self.dirty = false;
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        #[cfg(test)]
+        if tests::SYNC_FAILS.get() {
+            return Err(io::Error::other("a disk that a test has fail"));
+        }
+        self.file.sync_data()
+    }
 }
 
 /// When a file was changed last, in seconds and nanoseconds of its clock; nobody sets that by hand.
@@ -171,6 +193,7 @@ impl Ledger {
             let path = path.to_owned();
             move |source| Error::Io { doing, path, source }
         };
+        let is_open = matches!(lines.last(), Some(Line::Candidate(_)));
         let mut file = create_private(&new).map_err(failed("make", &new))?;
         file.write_all(&bytes).and_then(|()| file.sync_all()).map_err(failed("write", &new))?;
         if self.in_place().is_none() && path.exists() {
@@ -181,6 +204,8 @@ impl Ledger {
         fs::rename(&new, &path).map_err(failed("put in place", &path))?;
         // From here on this is the ledger, whatever becomes of the folder: what is appended to the old file nobody would ever read.
         self.continue_file(&path, bytes.len() as u64, sum, false)?;
+        // A candidate that was open in the file before is in this one only if these lines say so.
+        self.candidate = is_open;
         if let Some(open) = &mut self.open {
             open.snapshot_len = open.len;
         }
@@ -195,15 +220,19 @@ impl Ledger {
         let mut bytes = Vec::new();
         let sum = record::put(&mut bytes, &open.sum, line).map_err(Error::Encode)?;
         let failed = |source| Error::Io { doing: "append to", path, source };
-        if open.dirty {
-            open.file.set_len(open.len).map_err(failed.clone())?;
-        }
+        open.cut_off().map_err(failed.clone())?;
         open.dirty = true;
         let written = open.file.write_all(&bytes).and_then(|()| {
             fail_point("the ledger", "record written, before it is synced");
-            open.file.sync_data()
+            open.sync()
         });
-        written.map_err(failed)?;
+        if let Err(source) = written {
+            // At once: it is told as failed, and a start would believe what is whole of it.
+            if let Err(error) = open.cut_off() {
+                tracing::warn!(%error, "what a write that failed left in the ledger cannot be cut off yet");
+            }
+            return Err(failed(source));
+        }
         open.dirty = false;
         open.len += bytes.len() as u64;
         open.sum = sum;
@@ -211,6 +240,10 @@ impl Ledger {
     }
 
     fn is_large(&self) -> bool {
+        #[cfg(test)]
+        if tests::IS_ALWAYS_LARGE.get() {
+            return self.open.is_some();
+        }
         let due = |open: &Open| open.len > COMPACT_BYTES_MIN.max(open.snapshot_len.saturating_mul(COMPACT_FACTOR));
         self.open.as_ref().is_some_and(due)
     }
@@ -252,11 +285,11 @@ impl Ledger {
     }
 
     /// Whether it is there as it was written: its length, and where anybody wrote to it since it was looked at, every byte. What a write that failed left
-    /// behind is cut off before the next.
+    /// behind is cut off before.
     fn is_whole(&mut self) -> bool {
         let Some(_) = &self.open else { return true };
         let Some((found, open)) = self.in_place() else { return false };
-        let is_as_long = found.len() == open.len || open.dirty && found.len() > open.len;
+        let is_as_long = found.len() == open.len;
         let (is_known, len, sum) = (open.whole_since == Some(changed(&found)), open.len, open.sum);
         if is_known || !is_as_long {
             return is_as_long;
@@ -288,6 +321,12 @@ impl Ledger {
         self.write(&Line::TakenBack)?;
         self.owes_taken_back = false;
         Ok(())
+    }
+
+    /// Whether a candidate is open, and whether what was taken back is not on disk yet.
+    #[cfg(test)]
+    pub(crate) fn owes(&self) -> (bool, bool) {
+        (self.candidate, self.owes_taken_back)
     }
 
     fn settle(&mut self, line: &Line) -> Result<(), Error> {
@@ -346,11 +385,14 @@ impl Store for Ledger {
 
     fn ensure_kept(&mut self, after: &After<'_>) -> Result<bool, Cause> {
         self.pay()?;
+        let file = self.file();
+        if let Some(open) = &mut self.open {
+            open.cut_off().map_err(|source| Error::Io { doing: "cut", path: file, source })?;
+        }
         if self.is_whole() {
             return Ok(false);
         }
         self.begin(&self.lines(after))?;
-        self.candidate = false;
         Ok(true)
     }
 
@@ -383,4 +425,4 @@ fn read_all(path: &Path) -> io::Result<Vec<u8>> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

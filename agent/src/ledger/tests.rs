@@ -1,5 +1,7 @@
 //! What the ledger brings back after restarts, torn writes and foreign files.
 
+use std::cell::Cell;
+
 use holdfast_model::address::Interval;
 use holdfast_model::desired::Stamp;
 use holdfast_model::ids::AuthorityId;
@@ -14,6 +16,13 @@ use uuid::Uuid;
 
 use super::*;
 use crate::engine::Origin;
+
+thread_local! {
+    /// Whether the disk takes bytes and does not keep them: each sync of an open ledger fails.
+    pub(crate) static SYNC_FAILS: Cell<bool> = const { Cell::new(false) };
+    /// Whether every ledger is long enough to be made small.
+    pub(crate) static IS_ALWAYS_LARGE: Cell<bool> = const { Cell::new(false) };
+}
 
 #[test]
 fn a_snapshot_and_its_deltas_come_back_after_a_restart() {
@@ -109,6 +118,71 @@ fn an_open_candidate_comes_back_as_one_and_a_failed_one_does_not() {
     ledger.settle_failed(&confirmed(&history[0])).expect("settled");
     assert!(ledger.settle_failed(&confirmed(&history[0])).is_err(), "settled once");
     assert_eq!(open(&folder).1, Loaded::Found { good, candidate: None });
+}
+
+#[test]
+fn a_log_that_is_made_small_while_a_candidate_is_open_has_none_and_goes_on() {
+    let (folder, history) = (tempdir().expect("a folder"), history(4));
+    write(&folder, &history[..1]);
+    let (mut ledger, ..) = open(&folder);
+    ledger.append(&record(Some(&history[0]), &history[1])).expect("appended");
+    ledger.settle_trial(&tried(&history[1], &history[0])).expect("settled");
+    // One that is open still: it could not be settled. An echo meanwhile makes the log small.
+    ledger.append(&record(Some(&history[1]), &history[2])).expect("appended");
+    IS_ALWAYS_LARGE.set(true);
+    ledger.settle_confirmed(&confirmed(&history[1])).expect("confirmed");
+    IS_ALWAYS_LARGE.set(false);
+    assert_eq!(ledger.owes(), (false, false));
+    keep(&mut ledger, Some(&history[1]), &history[3]);
+    let (_, loaded, fault) = open(&folder);
+    assert_eq!((loaded, fault), (Loaded::Found { good: Some(history[3].clone()), candidate: None }, None));
+}
+
+#[test]
+fn what_was_told_as_not_kept_is_not_believed_by_a_start_though_all_of_its_bytes_were_taken() {
+    let (folder, history) = (tempdir().expect("a folder"), history(3));
+    write(&folder, &history[..1]);
+    let (mut ledger, ..) = open(&folder);
+    ledger.append(&record(Some(&history[0]), &history[1])).expect("appended");
+    let good = Some(history[0].clone());
+    let failing = |settles: &mut dyn FnMut() -> Result<(), Cause>| {
+        SYNC_FAILS.set(true);
+        assert!(settles().is_err());
+        SYNC_FAILS.set(false);
+    };
+    let after = tried(&history[1], &history[0]);
+    failing(&mut || ledger.settle_good(&confirmed(&history[1])));
+    assert_eq!(open(&folder).1, Loaded::Found { good: good.clone(), candidate: Some(history[1].clone()) });
+    failing(&mut || ledger.settle_trial(&after));
+    assert_eq!(open(&folder).1, Loaded::Found { good: good.clone(), candidate: Some(history[1].clone()) });
+    assert_eq!(open(&folder).0.trial(), Trial::default());
+    // Once the disk keeps what it takes, it goes on as if nothing had been.
+    ledger.settle_trial(&after).expect("settled");
+    failing(&mut || ledger.settle_confirmed(&confirmed(&history[1])));
+    assert_eq!(open(&folder).0.trial().fallback, Some(good));
+    assert!(!ledger.ensure_kept(&after).expect("kept"), "it is there");
+    ledger.settle_confirmed(&confirmed(&history[1])).expect("confirmed");
+    failing(&mut || ledger.append(&record(Some(&history[1]), &history[2])));
+    assert_eq!(open(&folder).1, Loaded::Found { good: Some(history[1].clone()), candidate: None });
+}
+
+#[test]
+fn what_cannot_be_cut_off_at_once_is_on_the_slow_tick() {
+    let (folder, history) = (tempdir().expect("a folder"), history(2));
+    write(&folder, &history[..1]);
+    let (mut ledger, ..) = open(&folder);
+    ledger.append(&record(Some(&history[0]), &history[1])).expect("appended");
+    // As where the disk takes a whole record, keeps it not, and then takes nothing for a while.
+    let before = fs::metadata(ledger.file()).expect("there").len();
+    ledger.settle_good(&confirmed(&history[1])).expect("settled");
+    let open_file = ledger.open.as_mut().expect("open");
+    (open_file.len, open_file.dirty, ledger.candidate) = (before, true, true);
+    assert_eq!(open(&folder).1, Loaded::Found { good: Some(history[1].clone()), candidate: None });
+    SYNC_FAILS.set(true);
+    assert!(ledger.ensure_kept(&confirmed(&history[0])).is_err(), "nobody knows what a start would read");
+    SYNC_FAILS.set(false);
+    ledger.ensure_kept(&confirmed(&history[0])).expect("kept");
+    assert_eq!(open(&folder).1, Loaded::Found { good: Some(history[0].clone()), candidate: None });
 }
 
 #[test]

@@ -99,8 +99,10 @@ pub(super) fn adopt(flags: u32, generation: u32) -> Result<Bytes, Error> {
 
 /// Takes the table away.
 pub(super) fn remove(generation: u32) -> Result<Bytes, Error> {
-    let mut batch = Batch::new();
-    batch.add(&table(), MsgType::Del);
+    let (mut batch, table) = (Batch::new(), table());
+    #[cfg(feature = "test-hooks")]
+    refuse(&mut batch, &table);
+    batch.add(&table, MsgType::Del);
     finish(batch, generation)
 }
 
@@ -150,10 +152,16 @@ pub(super) fn edit(edits: &Edits, flags: u32, generation: u32) -> Result<Bytes, 
         }
     }
     #[cfg(feature = "test-hooks")]
-    if super::hook::refuses() {
-        batch.add(&Set::<Port>::new_named(c"not_there", 0, &table, ProtoFamily::Inet), MsgType::Del);
-    }
+    refuse(&mut batch, &table);
     finish(batch, generation)
+}
+
+/// Asks for what is not there too, if a test wants it so.
+#[cfg(feature = "test-hooks")]
+fn refuse(batch: &mut Batch, table: &Table) {
+    if super::hook::refuses() {
+        batch.add(&Set::<Port>::new_named(c"not_there", 0, table, ProtoFamily::Inet), MsgType::Del);
+    }
 }
 
 /// Takes one interval out of the first set that has any, or all rules out of the first chain: what a test wants to see found.

@@ -7,6 +7,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use holdfast_model::desired::Stamp;
@@ -97,7 +98,8 @@ pub(super) enum Command {
     Held(oneshot::Sender<Option<(Option<Authority>, Stamp)>>),
     Noticed,
     Hears(Option<String>),
-    Verify,
+    /// Wakes the thread, which looks at what it owes.
+    Look,
     Gateways(oneshot::Sender<Vec<SocketAddr>>),
     GatewayDrops(oneshot::Sender<Option<u64>>),
     Confirm(Unproven, oneshot::Sender<bool>),
@@ -136,6 +138,8 @@ pub struct Worker {
     unproven: watch::Receiver<Option<Unproven>>,
     taken_back: watch::Receiver<u64>,
     standing: watch::Receiver<Standing>,
+    /// Whether table and ledger are to be looked at.
+    owes_look: Arc<AtomicBool>,
     verify_interval: Duration,
 }
 
@@ -153,10 +157,12 @@ impl Worker {
         let (stands, standing) = watch::channel(Standing::unknown());
         let told = Told { drift: told, unproven: owed, taken_back: taken, standing: stands };
         let (writer, verify_interval) = (last_writer.clone(), start.verify_interval);
+        let owes_look = Arc::new(AtomicBool::new(false));
+        let owed_look = Arc::clone(&owes_look);
         let run = move || match Thread::open(start, drift, told, writer) {
             Ok(thread) => {
                 drop(ready.send(Ok(())));
-                thread.serve(inbox);
+                thread.serve(inbox, &owed_look);
             }
             Err(error) => drop(ready.send(Err(error))),
         };
@@ -169,6 +175,7 @@ impl Worker {
                 unproven,
                 taken_back,
                 standing,
+                owes_look,
                 verify_interval,
             }),
             Err(gone) => Err(StartError::Thread(std::io::Error::other(gone))),
@@ -252,10 +259,11 @@ impl Worker {
         self.ask(Command::Down).await
     }
 
-    /// Reads the whole table soon.
+    /// Reads the whole table soon, and sees that the ledger is there.
     pub(super) fn verify(&self) {
-        // A full queue has changes in it, and each of them is read back.
-        drop(self.commands.try_send(Command::Verify));
+        self.owes_look.store(true, Ordering::Release);
+        // Where the queue is full it is awake: it looks behind what it is at.
+        drop(self.commands.try_send(Command::Look));
     }
 
     /// Tells that somebody changed our table, and who, where that was heard; from a thread of its own.
@@ -323,4 +331,34 @@ struct Told {
 /// Takes our table away where no agent runs that could do it.
 pub(super) fn take_table_away() -> Result<bool, Cause> {
     Netfilter::open(TableOwner::Off)?.remove()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_look_that_finds_no_room_in_the_queue_is_owed_and_taken_behind_what_the_thread_is_at() {
+        let (commands, mut inbox) = mpsc::channel(1);
+        let drift = Drift::new(Uuid::from_u128(1));
+        let worker = Worker {
+            commands,
+            last_writer: LastWriter::default(),
+            drift: watch::channel(drift.log().clone()).1,
+            unproven: watch::channel(None).1,
+            taken_back: watch::channel(0).1,
+            standing: watch::channel(Standing::unknown()).1,
+            owes_look: Arc::default(),
+            verify_interval: Duration::from_secs(30),
+        };
+        worker.verify();
+        assert!(matches!(inbox.try_recv(), Ok(Command::Look)), "a thread that waits is woken");
+        assert!(worker.owes_look.swap(false, Ordering::AcqRel));
+        // What fills the queue has no change in it, and nobody would look for its sake.
+        let (reply, _answer) = oneshot::channel();
+        worker.commands.try_send(Command::Gateways(reply)).expect("room for one");
+        worker.verify();
+        assert!(matches!(inbox.try_recv(), Ok(Command::Gateways(_))) && inbox.try_recv().is_err());
+        assert!(worker.owes_look.load(Ordering::Acquire));
+    }
 }

@@ -8,6 +8,7 @@ use tempfile::tempdir;
 
 use super::*;
 use crate::ledger::Ledger;
+use crate::ledger::tests::{IS_ALWAYS_LARGE, SYNC_FAILS};
 
 type OnDisk = Engine<FakeKernel, Ledger>;
 
@@ -21,15 +22,23 @@ fn start(world: &World, folder: &Path, local: Option<Body>) -> OnDisk {
     engine
 }
 
-/// Memory and disk say the same of what is held, what is on trial and what is not tried any more.
+/// Memory and disk say the same of what is held, what is on trial and what is not tried any more; and of what is owed to the disk, that it is.
 fn assert_agree(engine: &OnDisk, folder: &Path) {
+    let (has_candidate, owes_taken_back) = engine.store.owes();
     let (ledger, loaded, fault) = Ledger::open(folder, None, &|_| true).expect("opens");
     assert_eq!(fault, None);
     let held = engine.held().map(|held| held.entry.clone());
     match loaded {
         Loaded::Missing => assert_eq!(held, None),
         Loaded::Unusable => panic!("it has no fault"),
-        Loaded::Found { good, candidate } => assert_eq!((good, candidate), (held, None)),
+        Loaded::Found { good, candidate } => {
+            assert_eq!(candidate.is_some(), has_candidate);
+            assert!(owes_taken_back || good == held, "{good:?} on disk, {held:?} in memory");
+        }
+    }
+    if owes_taken_back {
+        assert!(ledger.trial().fallback.is_some(), "a start has it on trial once more");
+        return;
     }
     let fallback = engine.fallback.clone();
     let wanted = Trial { fallback, shunned: engine.shunned.clone(), is_opened: engine.owes_open };
@@ -97,10 +106,12 @@ fn an_echo_confirms_nothing_that_the_kernel_is_not_known_to_hold() {
     engine.apply(&whole(6, &isolated(true)));
     world.next_attempt(Script::Refuse);
     assert!(engine.lift_local().is_err());
-    assert_eq!(version_on_trial(&engine), Some(6));
     assert!(!engine.confirm().expect("nothing to keep"), "what leads to the gateway is the local policy");
+    assert!(engine.lift_local().expect("lifts"));
     assert_eq!(version_on_trial(&engine), Some(6));
-    engine.repair().expect("repairs");
+    engine.doubt();
+    assert!(!engine.confirm().expect("nothing to keep"), "what leads to the gateway may be another's");
+    assert_eq!((version_on_trial(&engine), engine.find_drift().expect("reads")), (Some(6), None));
     assert!(engine.confirm().expect("kept"));
     assert_agree(&engine, folder.path());
 }
@@ -115,6 +126,14 @@ enum Step {
     Cut,
     Restart,
     RestartWithoutLocal,
+    /// The slow tick.
+    Tick,
+    /// The disk keeps nothing of what it takes, or does again.
+    DiskFails(bool),
+    /// The next change of the kernel goes wrong.
+    KernelFails(Script),
+    /// The log is made small on each occasion, or once it is long.
+    Small(bool),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -127,6 +146,11 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::Cut),
         1 => Just(Step::Restart),
         1 => Just(Step::RestartWithoutLocal),
+        1 => Just(Step::Tick),
+        2 => any::<bool>().prop_map(Step::DiskFails),
+        1 => prop_oneof![Just(Script::Refuse), Just(Script::CommitAndAlter), Just(Script::CommitAndGoDark)]
+            .prop_map(Step::KernelFails),
+        1 => any::<bool>().prop_map(Step::Small),
     ]
 }
 
@@ -138,18 +162,35 @@ fn update(engine: &OnDisk, raw: u64, step: Step) -> Option<Update> {
             let (held, body) = (&engine.held()?.entry, bodies.get(of)?);
             (held.body != *body).then(|| changes(raw, held.stamp, &held.body, body))
         }
-        Step::Local | Step::Lift | Step::Echo | Step::Cut | Step::Restart | Step::RestartWithoutLocal => None,
+        Step::Local
+        | Step::Lift
+        | Step::Echo
+        | Step::Cut
+        | Step::Restart
+        | Step::RestartWithoutLocal
+        | Step::Tick
+        | Step::DiskFails(_)
+        | Step::KernelFails(_)
+        | Step::Small(_) => None,
     }
 }
 
+/// All is well again, for this thread's next case too.
+fn heal(world: &World) {
+    SYNC_FAILS.set(false);
+    IS_ALWAYS_LARGE.set(false);
+    world.0.borrow_mut().script.clear();
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
 
     #[test]
-    fn memory_and_disk_agree_on_what_is_on_trial_over_any_run_of_updates_local_policies_echoes_and_restarts(
-        steps in vec(step(), 1..16)
+    fn memory_and_disk_agree_on_what_is_on_trial_over_any_run_of_updates_local_policies_echoes_failures_and_restarts(
+        steps in vec(step(), 1..24)
     ) {
         let (world, folder) = (World::new(), tempdir().expect("a folder"));
+        heal(&world);
         let mut engine = start(&world, folder.path(), None);
         for (raw, step) in (1..).zip(steps) {
             match step {
@@ -158,23 +199,29 @@ proptest! {
                         engine.apply(&update);
                     }
                 }
-                Step::Local => engine.enforce_local(local()).expect("takes"),
-                Step::Lift => {
-                    engine.lift_local().expect("lifts");
+                // Each may fail where disk or kernel do: what is left of it is what counts.
+                Step::Local => drop(engine.enforce_local(local())),
+                Step::Lift => drop(engine.lift_local()),
+                Step::Echo => drop(engine.confirm()),
+                Step::Cut => drop(engine.take_back()),
+                Step::Tick => {
+                    drop(engine.ensure_kept());
+                    if matches!(engine.find_drift(), Ok(Some(_))) {
+                        drop(engine.repair());
+                    }
                 }
-                Step::Echo => {
-                    engine.confirm().expect("kept");
-                }
-                Step::Cut => {
-                    engine.take_back().expect("kept");
-                }
+                Step::DiskFails(fails) => SYNC_FAILS.set(fails),
+                Step::KernelFails(script) => world.next_attempt(script),
+                Step::Small(is_always) => IS_ALWAYS_LARGE.set(is_always),
                 Step::Restart | Step::RestartWithoutLocal => {
                     let own = engine.local().filter(|_| matches!(step, Step::Restart)).map(|own| own.body.clone());
                     drop(engine);
+                    heal(&world);
                     engine = start(&world, folder.path(), own);
                 }
             }
             assert_agree(&engine, folder.path());
         }
+        heal(&world);
     }
 }

@@ -78,7 +78,7 @@ enum Table {
     Holds,
     /// It was read, holds something else, and could not be put right.
     Differs,
-    /// Somebody writes again and again; it is not read until the slow tick.
+    /// Somebody writes again and again; it is not read until the slow tick, and was looked at before that.
     Doubted,
     /// It could not be read.
     Unread,
@@ -94,7 +94,7 @@ pub(super) struct Memory {
     is_kept_since: bool,
     /// Whether what it took was found to be gone, and could not be written again.
     pub(super) is_lost: bool,
-    /// When the table was last looked at.
+    /// When the table was last looked at, or seen not to have changed since.
     seen_at_ms: u64,
     /// What passes through the host, for a policy that enforces or does not, and when that was looked at.
     forwarded: Option<(bool, Forwarded, u64)>,

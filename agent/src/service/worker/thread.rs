@@ -1,5 +1,6 @@
 //! The thread itself: what it does with each command, and what it tells of it.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use holdfast_model::artifact;
@@ -8,6 +9,7 @@ use holdfast_model::numbers::Version;
 use holdfast_model::policy::{Body, delta};
 use holdfast_model::statement::OutcomeKind;
 use holdfast_wire::encode_changes;
+use holdfast_wire::message::Writer;
 use tokio::sync::mpsc;
 
 use super::standing::Memory;
@@ -40,6 +42,7 @@ pub(super) struct Thread {
     reads: u64,
     /// Whether it was told that a confirmation cannot be kept: it is tried twice a second.
     pub(super) is_unkept_told: bool,
+    /// The table was taken away, and the process is about to end.
     is_down: bool,
 }
 
@@ -95,53 +98,77 @@ impl Thread {
         Ok(thread)
     }
 
-    pub(super) fn serve(mut self, mut inbox: mpsc::Receiver<Command>) {
+    /// Works off what comes. A look that is owed goes behind whatever was under way as it was asked for, however much waits.
+    pub(super) fn serve(mut self, mut inbox: mpsc::Receiver<Command>, owes_look: &AtomicBool) {
+        // What has no answer any more, since the process is about to end.
+        let mut unanswered = Vec::new();
         while let Some(command) = inbox.blocking_recv() {
-            match command {
-                Command::Apply(update, reply) => drop(reply.send(self.apply(&update))),
-                Command::Offer(body, reply) => drop(reply.send(self.offer(&body))),
-                Command::Local(body, reply) => drop(reply.send(self.enforce_local(body.map(|body| *body)))),
-                Command::Keep(kept, reply) => {
-                    self.settle_drift();
-                    let keeping = self.engine.keep(kept).map_err(|error| error.to_string());
-                    self.memory.forget_forwarded();
-                    self.tell_standing(true);
-                    drop(reply.send(keeping));
-                }
-                Command::Observe(reply) => drop(reply.send(self.report())),
-                Command::Held(reply) => {
-                    let held = self.engine.held().map(|held| &held.entry);
-                    let held = held.map(|held| (held.origin.map(|origin| origin.authority), held.stamp));
-                    let _asker_gone = reply.send(held);
-                }
-                Command::Noticed => {
-                    self.noticed();
-                    self.tell_standing(true);
-                }
-                Command::Hears(unheard) => {
-                    self.unheard = unheard;
-                    if self.unheard.is_none() {
-                        // What was changed meanwhile nobody heard.
-                        self.noticed();
-                    }
-                    self.tell_standing(self.unheard.is_none());
-                }
-                Command::Gateways(reply) => drop(reply.send(self.engine.kept().gateways.clone())),
-                Command::GatewayDrops(reply) => drop(reply.send(self.gateway_drops())),
-                Command::Confirm(trial, reply) => drop(reply.send(self.confirm(trial))),
-                Command::TakeBack(trial, reply) => drop(reply.send(self.take_back(trial))),
-                Command::Verify => {
-                    self.verify();
-                    self.ensure_kept();
-                    self.memory.forget_forwarded();
-                    self.tell_standing(true);
-                }
-                Command::Down(reply) => {
-                    self.is_down = true;
-                    drop(reply.send(self.engine.down().map_err(|error| error.to_string())));
-                }
+            let asked = if self.is_down { decline(command, &mut unanswered) } else { Some(command) };
+            if let Some(command) = asked {
+                self.work(command);
+            }
+            if owes_look.swap(false, Ordering::AcqRel) {
+                self.look();
             }
         }
+    }
+
+    fn work(&mut self, command: Command) {
+        match command {
+            Command::Apply(update, reply) => drop(reply.send(self.apply(&update))),
+            Command::Offer(body, reply) => drop(reply.send(self.offer(&body))),
+            Command::Local(body, reply) => drop(reply.send(self.enforce_local(body.map(|body| *body)))),
+            Command::Keep(kept, reply) => {
+                self.settle_drift();
+                let keeping = self.engine.keep(kept).map_err(|error| error.to_string());
+                self.memory.forget_forwarded();
+                self.tell_standing(true);
+                drop(reply.send(keeping));
+            }
+            Command::Observe(reply) => drop(reply.send(self.report())),
+            Command::Held(reply) => {
+                let held = self.engine.held().map(|held| &held.entry);
+                let held = held.map(|held| (held.origin.map(|origin| origin.authority), held.stamp));
+                let _asker_gone = reply.send(held);
+            }
+            Command::Noticed => {
+                let has_looked = self.noticed();
+                self.tell_standing(has_looked);
+            }
+            Command::Hears(unheard) => {
+                self.unheard = unheard;
+                // What was changed meanwhile nobody heard.
+                let has_looked = self.unheard.is_none() && self.noticed();
+                self.tell_standing(has_looked);
+            }
+            Command::Gateways(reply) => drop(reply.send(self.engine.kept().gateways.clone())),
+            Command::GatewayDrops(reply) => drop(reply.send(self.gateway_drops())),
+            Command::Confirm(trial, reply) => drop(reply.send(self.confirm(trial))),
+            Command::TakeBack(trial, reply) => drop(reply.send(self.take_back(trial))),
+            // It is owed.
+            Command::Look => {}
+            Command::Down(reply) => drop(reply.send(self.down())),
+        }
+    }
+
+    /// The slow tick: table and ledger are looked at.
+    fn look(&mut self) {
+        self.verify();
+        self.ensure_kept();
+        self.memory.forget_forwarded();
+        self.tell_standing(!self.is_down);
+    }
+
+    /// Takes our table away. One that is still there is kept and looked at as before.
+    fn down(&mut self) -> Result<bool, String> {
+        let removed = self.engine.down();
+        self.is_down = removed.is_ok();
+        if let Err(error) = &removed {
+            self.failed(error, "our table cannot be taken away");
+            self.verify();
+            self.tell_standing(true);
+        }
+        removed.map_err(|error| error.to_string())
     }
 
     fn apply(&mut self, update: &Update) -> Outcome {
@@ -191,20 +218,31 @@ impl Thread {
         changed.map_err(|error| error.to_string())
     }
 
-    fn noticed(&mut self) {
+    /// Somebody changed a table; whether ours was looked at.
+    fn noticed(&mut self) -> bool {
         if self.is_down {
-            return;
+            return false;
         }
         match self.engine.has_moved() {
             // The change was our own and has been read back, or another table's.
-            Ok(false) => self.last_writer.forget(),
+            Ok(false) => {
+                self.last_writer.forget();
+                self.engine.is_proven()
+            }
             Ok(true) if self.drift.is_contended(Instant::now()) => {
                 // Not read until the slow tick: nothing is known of it until then.
                 self.engine.doubt();
                 tracing::debug!("ruleset is contended");
+                false
             }
-            Ok(true) => self.verify(),
-            Err(error) => self.failed(&error, "ruleset cannot be read after a notice"),
+            Ok(true) => {
+                self.verify();
+                true
+            }
+            Err(error) => {
+                self.failed(&error, "ruleset cannot be read after a notice");
+                true
+            }
         }
     }
 
@@ -227,12 +265,14 @@ impl Thread {
             self.tell_drift();
         }
         self.reads += 1;
+        let is_owed = self.engine.owes_table();
         match self.engine.find_drift() {
             Ok(None) => {
                 // Whoever was named did nothing that stayed: what is found next is somebody else's doing.
                 self.last_writer.forget();
                 (self.fault, self.memory.differs) = (None, false);
             }
+            Ok(Some(deviation)) if is_owed => self.make_good(&deviation),
             Ok(Some(deviation)) => self.repair(&deviation),
             Err(error) => {
                 self.memory.differs = false;
@@ -253,6 +293,27 @@ impl Thread {
             Err(_) => {}
         }
         self.memory.is_lost = kept.is_err();
+    }
+
+    /// Gets what is to be in force into the kernel, which did not take it when it was put there: that is nobody else's doing.
+    fn make_good(&mut self, deviation: &Deviation) {
+        let repaired = self.engine.repair();
+        self.memory.differs = repaired.is_err();
+        match repaired {
+            Ok(()) => {
+                self.fault = None;
+                tracing::warn!(%deviation, "what is to be in force is in the kernel now, which did not take it before");
+                if let Some((_, last)) = self.last_drift.as_mut().filter(|(_, last)| !last.repaired) {
+                    // What another did was told, and not yet that it is put right.
+                    last.repaired = true;
+                    let (process, counts) = (last.process.clone(), last.differed);
+                    let writer = last.pid.zip(process).map(|(pid, name)| Writer { pid, name });
+                    self.drift.repaired(Instant::now(), writer, counts);
+                    self.tell_drift();
+                }
+            }
+            Err(error) => self.failed(&error, "what is to be in force is not in the kernel yet"),
+        }
     }
 
     /// Tells what differs, and puts it right.
@@ -308,6 +369,27 @@ impl Thread {
             ledger: self.ledger.clone(),
         }
     }
+}
+
+/// What would lay our table again behind its end, of which somebody was told: it is declined, and anything else given back. An update has no answer, for
+/// it neither failed nor is in force; the process is about to end, and its gateway sees a goodbye.
+fn decline(command: Command, unanswered: &mut Vec<Command>) -> Option<Command> {
+    let gone = || "our table was taken away, and the agent ends".to_owned();
+    match command {
+        Command::Apply(..) | Command::Offer(..) => unanswered.push(command),
+        Command::Local(_, reply) => drop(reply.send(Err(gone()))),
+        Command::Keep(_, reply) => drop(reply.send(Err(gone()))),
+        Command::Confirm(_, reply) | Command::TakeBack(_, reply) => drop(reply.send(false)),
+        Command::Observe(_)
+        | Command::Held(_)
+        | Command::Noticed
+        | Command::Hears(_)
+        | Command::Look
+        | Command::Gateways(_)
+        | Command::GatewayDrops(_)
+        | Command::Down(_) => return Some(command),
+    }
+    None
 }
 
 /// The update that leads from what is held to a policy from a file.

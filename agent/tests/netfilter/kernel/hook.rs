@@ -1,6 +1,7 @@
 //! With the feature `test-hooks`: a kernel that is altered behind the agent or refuses, and an agent that dies at every step of an update.
 
 mod deaf;
+mod refused;
 mod silent;
 mod slow;
 mod wordy;
