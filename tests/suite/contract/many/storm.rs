@@ -10,9 +10,12 @@ use sqlx::{ConnectOptions as _, Connection as _};
 
 use super::agent::{DEADLINE, Live, Manner};
 use super::stage::{Gateway, Stage};
+use super::watch::Watch;
 
 const AGENTS: usize = 200;
 const OPENINGS_MAX: usize = 20;
+/// How many lose all of their gateways at once.
+const LEFT_ALONE: usize = 100;
 const DRAIN_SPREAD: Duration = Duration::from_secs(2);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -62,6 +65,52 @@ async fn a_storm_is_let_in_by_and_by_and_a_drained_gateway_sends_everybody_elsew
     }
     came_back_as_they_were_told(&agents);
     leave_one_by_one(&stage, &mut door, &other, &agents).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p5_a_fleet_whose_gateways_all_died_comes_back_to_the_one_that_is_started_first_and_is_whole_when_the_other_follows()
+ {
+    let mut stage = Stage::start().await;
+    let most = OPENINGS_MAX.to_string();
+    let lively = [("HOLDFAST_AGENTS_LEASE", "2s"), ("HOLDFAST_AGENTS_OPENINGS_MAX", most.as_str())];
+    let mut gateways = [stage.gateway("gateway-1", &lively), stage.gateway("gateway-2", &lively)];
+    let doors = [gateways[0].address, gateways[1].address];
+    let hosts = stage.enrol("web", LEFT_ALONE).await;
+    let names: Vec<String> = hosts.iter().map(|who| who.name.clone()).collect();
+    let watch = Watch::start(&stage.api);
+    let agents: Vec<Live> = (0_u64..)
+        .zip(&hosts)
+        .map(|(n, who)| {
+            // A source has a number of handshakes of its own.
+            let from = [127, 0, 1, u8::try_from(n % 8 + 1).expect("small")];
+            Live::start(who, &doors, Manner { from, ..Manner::default() }, n)
+        })
+        .collect();
+    watch.until_all(&names, "converged").await;
+
+    for gateway in &mut gateways {
+        gateway.service.signal("-KILL");
+        gateway.service.ended();
+    }
+    watch.until_all(&names, "unknown").await;
+    // What is rendered while nobody has a session is what each of them gets.
+    stage.render(&hosts, 300).await;
+    let [first, second] = &mut gateways;
+    stage.restart(first);
+    watch.until_all(&names[..1], "converged").await;
+    stage.restart(second);
+    watch.until_all(&names, "converged").await;
+    for agent in &agents {
+        let lived = agent.lived();
+        let version = lived.policies.last().map(|came| came.stamp.version.raw());
+        assert_eq!((lived.is_whole, version), (true, Some(2)), "{}", agent.who.name);
+    }
+    let open = "SELECT count(*) FROM sessions WHERE closed_at IS NULL";
+    assert_eq!(stage.postgres.sql(open).trim(), LEFT_ALONE.to_string());
+    let [first, second] = &gateways;
+    let held = first.metric("holdfast_gateway_sessions").await + second.metric("holdfast_gateway_sessions").await;
+    assert_eq!(held, LEFT_ALONE as f64, "each is at one of them");
+    stage.assert_runs();
 }
 
 /// Who was refused stayed away for as long as it was told, and they did not come back together.
