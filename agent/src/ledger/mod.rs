@@ -86,7 +86,7 @@ impl Open {
 
     fn sync(&self) -> io::Result<()> {
         #[cfg(test)]
-        if tests::SYNC_FAILS.get() {
+        if tests::does_sync_fail() {
             return Err(io::Error::other("a disk that a test has fail"));
         }
         self.file.sync_data()

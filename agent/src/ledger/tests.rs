@@ -20,8 +20,17 @@ use crate::engine::Origin;
 thread_local! {
     /// Whether the disk takes bytes and does not keep them: each sync of an open ledger fails.
     pub(crate) static SYNC_FAILS: Cell<bool> = const { Cell::new(false) };
+    /// Which sync from now on fails, and no other; 0 for none.
+    pub(crate) static SYNC_FAILS_AT: Cell<u32> = const { Cell::new(0) };
     /// Whether every ledger is long enough to be made small.
     pub(crate) static IS_ALWAYS_LARGE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether the disk fails this sync.
+pub(super) fn does_sync_fail() -> bool {
+    let nth = SYNC_FAILS_AT.get();
+    SYNC_FAILS_AT.set(nth.saturating_sub(1));
+    SYNC_FAILS.get() || nth == 1
 }
 
 #[test]

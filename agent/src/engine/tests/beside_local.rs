@@ -8,7 +8,7 @@ use tempfile::tempdir;
 
 use super::*;
 use crate::ledger::Ledger;
-use crate::ledger::tests::{IS_ALWAYS_LARGE, SYNC_FAILS};
+use crate::ledger::tests::{IS_ALWAYS_LARGE, SYNC_FAILS, SYNC_FAILS_AT};
 
 type OnDisk = Engine<FakeKernel, Ledger>;
 
@@ -130,6 +130,10 @@ enum Step {
     Tick,
     /// The disk keeps nothing of what it takes, or does again.
     DiskFails(bool),
+    /// It does not keep the n-th thing that it takes from now on.
+    DiskFailsAt(u32),
+    /// It keeps an update, and not that it is in force.
+    SendUnsettled(usize),
     /// The next change of the kernel goes wrong.
     KernelFails(Script),
     /// The log is made small on each occasion, or once it is long.
@@ -147,7 +151,9 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::Restart),
         1 => Just(Step::RestartWithoutLocal),
         1 => Just(Step::Tick),
-        2 => any::<bool>().prop_map(Step::DiskFails),
+        1 => any::<bool>().prop_map(Step::DiskFails),
+        1 => (1_u32..4).prop_map(Step::DiskFailsAt),
+        2 => (0_usize..3).prop_map(Step::SendUnsettled),
         1 => prop_oneof![Just(Script::Refuse), Just(Script::CommitAndAlter), Just(Script::CommitAndGoDark)]
             .prop_map(Step::KernelFails),
         1 => any::<bool>().prop_map(Step::Small),
@@ -157,7 +163,7 @@ fn step() -> impl Strategy<Value = Step> {
 fn update(engine: &OnDisk, raw: u64, step: Step) -> Option<Update> {
     let bodies = [isolated(true), isolated(false), Body::default()];
     match step {
-        Step::Send(of) => bodies.get(of).map(|body| whole(raw, body)),
+        Step::Send(of) | Step::SendUnsettled(of) => bodies.get(of).map(|body| whole(raw, body)),
         Step::SendChanges(of) => {
             let (held, body) = (&engine.held()?.entry, bodies.get(of)?);
             (held.body != *body).then(|| changes(raw, held.stamp, &held.body, body))
@@ -170,6 +176,7 @@ fn update(engine: &OnDisk, raw: u64, step: Step) -> Option<Update> {
         | Step::RestartWithoutLocal
         | Step::Tick
         | Step::DiskFails(_)
+        | Step::DiskFailsAt(_)
         | Step::KernelFails(_)
         | Step::Small(_) => None,
     }
@@ -178,6 +185,7 @@ fn update(engine: &OnDisk, raw: u64, step: Step) -> Option<Update> {
 /// All is well again, for this thread's next case too.
 fn heal(world: &World) {
     SYNC_FAILS.set(false);
+    SYNC_FAILS_AT.set(0);
     IS_ALWAYS_LARGE.set(false);
     world.0.borrow_mut().script.clear();
 }
@@ -187,14 +195,19 @@ proptest! {
 
     #[test]
     fn memory_and_disk_agree_on_what_is_on_trial_over_any_run_of_updates_local_policies_echoes_failures_and_restarts(
+        is_always_small in any::<bool>(),
         steps in vec(step(), 1..24)
     ) {
         let (world, folder) = (World::new(), tempdir().expect("a folder"));
         heal(&world);
+        IS_ALWAYS_LARGE.set(is_always_small);
         let mut engine = start(&world, folder.path(), None);
         for (raw, step) in (1..).zip(steps) {
             match step {
-                Step::Send(_) | Step::SendChanges(_) => {
+                Step::Send(_) | Step::SendChanges(_) | Step::SendUnsettled(_) => {
+                    if matches!(step, Step::SendUnsettled(_)) {
+                        SYNC_FAILS_AT.set(2);
+                    }
                     if let Some(update) = update(&engine, raw, step) {
                         engine.apply(&update);
                     }
@@ -211,6 +224,7 @@ proptest! {
                     }
                 }
                 Step::DiskFails(fails) => SYNC_FAILS.set(fails),
+                Step::DiskFailsAt(nth) => SYNC_FAILS_AT.set(nth),
                 Step::KernelFails(script) => world.next_attempt(script),
                 Step::Small(is_always) => IS_ALWAYS_LARGE.set(is_always),
                 Step::Restart | Step::RestartWithoutLocal => {
