@@ -87,8 +87,8 @@ impl World {
         let at = &self.gateways[gateway];
         let machines = at.machines.as_ref()?;
         let ((waiting, heard), writing) = (machines.facts.waiting(), machines.facts.writing());
-        // Beyond its cap a goodbye is taken, one of each session, and the newest status, one of each host.
-        let allowed = self.plan.facts.waiting_max + self.conns.len() + self.plan.hosts;
+        // Beyond its cap a goodbye is taken, one of each session with the last status before it, and the newest status, one of each host.
+        let allowed = self.plan.facts.waiting_max + 2 * self.conns.len() + self.plan.hosts;
         if waiting > allowed || heard > self.plan.hosts || writing > self.plan.facts.batch_max {
             let message = format!("{waiting} facts, {heard} signs of life and {writing} that are being written");
             return Some((Invariant::MemoryIsBounded, format!("gateway {gateway} has {message}")));
