@@ -156,6 +156,8 @@ fn a_war_for_the_table_is_told_as_one_and_what_was_confirmed_before_a_restart_is
  {
     let (mut host, mut gateway, _far) = world();
     host.set_variable(OWNER, Some("off"));
+    // Longer than this takes: no tick comes between.
+    host.set_variable("HOLDFAST_AGENT_VERIFY_INTERVAL_MS", Some("120000"));
     host.run_session();
     {
         let (mut session, _) = gateway.open();
@@ -168,6 +170,14 @@ fn a_war_for_the_table_is_told_as_one_and_what_was_confirmed_before_a_restart_is
             of(report, ConditionType::NoDrift) == (Holds::False, Reason::Contended, Some(1))
         });
         assert!(session.is_genuine(&war));
+        // Who is heard of now is not looked at before the tick: nothing of it was seen at this moment.
+        let now = time::OffsetDateTime::now_utc().unix_timestamp_nanos() / 1_000_000;
+        host.namespace.run(|| load_nft("delete table inet holdfast"));
+        let doubted = session.status_until("it is doubted", |report| {
+            of(report, ConditionType::Verified) == (Holds::Unknown, Reason::Contended, Some(1))
+        });
+        let seen = one(&doubted.report, ConditionType::Verified).observed_at_ms;
+        assert!(i128::from(seen) <= now, "seen at {seen}, told of at {now}");
     }
     host.end(Signal::SIGKILL);
     host.run_session();

@@ -2,6 +2,7 @@
 //! somebody was told is so.
 
 use std::fs;
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 
 use holdfast_model::statement::OutcomeKind;
@@ -81,7 +82,8 @@ fn a_table_that_cannot_be_taken_away_is_defended_as_before() {
 #[test]
 fn an_update_that_comes_behind_the_end_of_the_table_does_not_lay_it_again() {
     let (mut host, mut gateway, _far) = world();
-    host.set_variable("HOLDFAST_TEST_STALL_POINT", Some("an update: on disk, before it is in the kernel"));
+    // A point that the first policy of a host passes, and no other one.
+    host.set_variable("HOLDFAST_TEST_STALL_POINT", Some("the ledger: written anew, before it is put in place"));
     host.set_variable("HOLDFAST_TEST_STALL_MS", Some("1500"));
     host.run_session();
     let (mut session, _) = gateway.open();
@@ -89,9 +91,13 @@ fn an_update_that_comes_behind_the_end_of_the_table_does_not_lay_it_again() {
     let mut frames = session.frames_of(1, &isolated(&["10.0.0.1"]));
     frames.extend(session.frames_of(2, &isolated(&["10.0.0.9"])));
     session.write_bytes(&frames);
+    // Whoever asks nothing holds the end of the process up, so that the second one has its time.
+    host.wait_until("it listens", || host.path("state/agent.sock").exists());
+    let silent = UnixStream::connect(host.path("state/agent.sock")).unwrap();
     let down = host.ask(&["down"]);
     assert!(down.status.success(), "{down:?}");
     assert_eq!(host.ended(), Some(0));
+    drop(silent);
     assert!(!has_table(&host), "somebody was told that it is gone");
 }
 
