@@ -3,6 +3,8 @@
 use holdfast_identity::TrustRoots;
 use holdfast_identity::https::{Client, Request};
 use holdfast_identity::tls::client::https;
+use holdfast_model::condition::{ConditionType, Holds};
+use holdfast_model::report::HostReport;
 use holdfast_model::statement::OutcomeKind;
 use hyper::Method;
 use serde_json::Value;
@@ -51,7 +53,7 @@ async fn mk_fleet() -> Plane {
 
 #[tokio::test]
 async fn b25_hosts_in_trouble_come_first_then_who_is_away_the_last_heard_first_then_who_is_on_the_way() {
-    let plane = mk_fleet().await;
+    let mut plane = mk_fleet().await;
     let listed = plane.run(&["get", "hosts", "-o", "json"]).await.json();
     let listed: Vec<(&str, &str)> =
         items(&listed).iter().map(|host| (text(host, "name"), text(host, "sync"))).collect();
@@ -59,6 +61,18 @@ async fn b25_hosts_in_trouble_come_first_then_who_is_away_the_last_heard_first_t
     let table = plane.run(&["get", "hosts"]).await.ended(0);
     let names: Vec<&str> = table.lines().skip(1).filter_map(|line| line.split_whitespace().next()).collect();
     assert_eq!(names, WANTED.map(|(name, _)| format!("default/{name}")));
+    // It has everything, and something of it is not as it should be.
+    plane.speaks("b-1", 3);
+    plane.says("b-1", OutcomeKind::Applied).await;
+    let uncovered = |report: &mut HostReport| {
+        let conditions = report.components.iter_mut().flat_map(|component| &mut component.conditions);
+        let forwarding = conditions.filter(|one| one.condition.kind == ConditionType::ForwardingCovered);
+        forwarding.for_each(|one| one.condition.status = Holds::False);
+    };
+    plane.reports("b-1", uncovered).await;
+    let table = plane.run(&["get", "hosts"]).await.ended(0);
+    let last: Vec<&str> = table.lines().rev().take(2).filter_map(|line| line.split_whitespace().next()).collect();
+    assert_eq!(last, ["default/a-1", "default/b-1"], "{table}");
 }
 
 #[tokio::test]

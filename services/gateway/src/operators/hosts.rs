@@ -225,15 +225,17 @@ pub(crate) struct HostsQuery {
     cursor: Option<String>,
 }
 
-/// A host's place in the list: trouble first, then who was heard last. Hosts that move meanwhile may be listed twice or not.
-type Place = (Sync, Reverse<i64>, String, String);
+/// A host's place in the list: trouble first, then who was heard last, of those that have everything those of which something is not as it should be.
+/// Hosts that move meanwhile may be listed twice or not.
+type Place = (Sync, Reverse<i64>, bool, String, String);
 
 fn place(host: &JudgedHost) -> Place {
     let heard = host.status.last_seen_at.map_or(0, OffsetDateTime::unix_timestamp);
     // Those that are in order keep one place, so that a list of a healthy fleet does not move under the reader.
     let sync = sync_of(host);
     let heard = if sync == Sync::Offline { heard } else { 0 };
-    (sync, Reverse(heard), host.status.namespace.to_string(), host.status.name.to_string())
+    let is_whole = host.state == HostState::Converged;
+    (sync, Reverse(heard), is_whole, host.status.namespace.to_string(), host.status.name.to_string())
 }
 
 /// Hosts, those in trouble first.
