@@ -5,6 +5,8 @@
 //! - A lease that was given back ended in 1970, which tells it from one whose holder fell silent.
 //! - A claim says of its build that it knows rollouts, by its term: one of an older build raises the term and does not say so.
 //! - Time is the database's. A holder stops by its own clock, counted from before it asked.
+//! - One that would last more than twice its span from now was given before that clock was set back: nobody renewed it since, and it is free. Its holder
+//!   may live all the same; what it writes is held against its term, as after any other claim.
 
 use std::time::Duration;
 
@@ -183,7 +185,7 @@ async fn acquire(
          ON CONFLICT (name) DO UPDATE \
          SET holder = excluded.holder, term = l.term + 1, expires_at = clock_timestamp() + make_interval(secs => $3), \
              lasts_s = excluded.lasts_s, rollouts_term = l.term + 1, hint_fault = NULL, event_fault = NULL, relayed_epoch = NULL, relayed_seq = NULL \
-         WHERE l.expires_at <= clock_timestamp() \
+         WHERE l.expires_at NOT BETWEEN clock_timestamp() AND clock_timestamp() + 2 * make_interval(secs => coalesce(l.lasts_s, $3)) \
          RETURNING term",
     )
     .bind(name.as_str())

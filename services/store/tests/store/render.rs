@@ -67,6 +67,30 @@ async fn a_stale_lease_a_gap_and_a_step_back_refuse_the_whole_render() {
 }
 
 #[tokio::test]
+async fn a_lease_that_was_given_before_the_databases_clock_was_set_back_is_free_and_its_holder_writes_no_more() {
+    let fleet = Fleet::start().await;
+    let claim =
+        async || fleet.renderer.acquire_lease(Actor::Renderer, RENDERER_LEASE, "renderer-2").await.expect("asks");
+    // As a clock that is set back by so much leaves it: a holder that lives renews within ten seconds, by which it is as any other.
+    let set_back = |by: &str| {
+        fleet.server.sql(&format!(
+            "UPDATE leases SET expires_at = now() + interval '30 s' + interval '{by}' WHERE name = 'renderer'"
+        ));
+    };
+    set_back("20 s");
+    assert!(matches!(claim().await, Claim::Held { .. }), "a small step is waited for");
+    set_back("1 hour");
+    assert!(fleet.renderer.renew_lease(RENDERER_LEASE, fleet.term).await.expect("asks"), "who lives renews");
+    assert!(matches!(claim().await, Claim::Held { .. }));
+    set_back("1 hour");
+    let Claim::Acquired(term) = claim().await else { panic!("nobody renewed it") };
+    assert!(term > fleet.term);
+    assert!(!fleet.renderer.renew_lease(RENDERER_LEASE, fleet.term).await.expect("asks"));
+    let fenced = fleet.renderer.commit_render(fleet.mk_commit(2, 2, &[])).await;
+    assert!(matches!(fenced, Err(Error::Fenced { .. })), "{fenced:?}");
+}
+
+#[tokio::test]
 async fn a_lease_has_one_holder_and_a_successor_a_higher_term() {
     let fleet = Fleet::start().await;
     let second = fleet.renderer.acquire_lease(Actor::Renderer, RENDERER_LEASE, "renderer-2").await.expect("asks");
