@@ -42,6 +42,7 @@ struct Taken {
     host: HostId,
     session_epoch: SessionEpoch,
     is_status: bool,
+    is_end: bool,
 }
 
 /// The doubts of one gateway about hints.
@@ -55,8 +56,8 @@ struct Doubts {
 impl Reference {
     /// A gateway took a fact, and answers for it as long as it lives.
     pub(crate) fn note_taken(&mut self, gateway: usize, fact: &Fact) {
-        let is_status = matches!(fact.seen, Seen::Status(_));
-        let taken = Taken { host: fact.host, session_epoch: fact.session_epoch, is_status };
+        let (is_status, is_end) = (matches!(fact.seen, Seen::Status(_)), matches!(fact.seen, Seen::Closed));
+        let taken = Taken { host: fact.host, session_epoch: fact.session_epoch, is_status, is_end };
         self.taken.entry(gateway).or_default().insert(fact.nth, taken);
     }
 
@@ -87,6 +88,12 @@ impl Reference {
     /// How many facts wait on all gateways.
     pub(crate) fn taken(&self) -> usize {
         self.taken.values().map(BTreeMap::len).sum()
+    }
+
+    /// How many facts of a gateway were taken and are not written, and how many of them are the end of a session.
+    pub(crate) fn unwritten(&self, gateway: usize) -> (usize, usize) {
+        let Some(taken) = self.taken.get(&gateway) else { return (0, 0) };
+        (taken.len(), taken.values().filter(|of| of.is_end).count())
     }
 
     /// A gateway died, with what it knew.

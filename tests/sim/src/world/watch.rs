@@ -87,11 +87,13 @@ impl World {
         let at = &self.gateways[gateway];
         let machines = at.machines.as_ref()?;
         let ((waiting, heard), writing) = (machines.facts.waiting(), machines.facts.writing());
-        // Beyond its cap a goodbye is taken, one of each session with the last status before it, and the newest status, one of each host.
-        let allowed = self.plan.facts.waiting_max + 2 * self.conns.len() + self.plan.hosts;
+        // Beyond their room a goodbye is taken, with the last status before it, until it is written; and the newest status, one of each host.
+        let (unwritten, goodbyes) = self.reference.unwritten(gateway);
+        let allowed = unwritten.min(self.plan.facts.waiting_max + 2 * goodbyes + self.plan.hosts);
         if waiting > allowed || heard > self.plan.hosts || writing > self.plan.facts.batch_max {
             let message = format!("{waiting} facts, {heard} signs of life and {writing} that are being written");
-            return Some((Invariant::MemoryIsBounded, format!("gateway {gateway} has {message}")));
+            let unwritten = format!("{unwritten} are to be written, {goodbyes} of them ends of sessions");
+            return Some((Invariant::MemoryIsBounded, format!("gateway {gateway} has {message}; {unwritten}")));
         }
         if let Some(message) = machines.sessions.iter().find_map(|conn| self.window_broken(*conn)) {
             return Some((Invariant::MemoryIsBounded, message));
