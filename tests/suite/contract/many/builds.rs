@@ -78,6 +78,35 @@ fn came(line: &Line) -> Vec<(&'static str, u64)> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c27_what_is_published_between_the_opening_of_a_session_and_its_first_state_comes_once_and_after_it() {
+    let mut stage = Stage::start().await;
+    let one = stage.gateway("gateway-1", &BY_HINTS);
+    let hosts = stage.enrol("web", 1).await;
+    stage.render(&hosts, 300).await;
+    let bodies = Bodies::hold(&stage).await;
+    let mut line = Line::dial(&hosts[0], one.address, Manner::default()).await.expect("it listens");
+    line.until("is let in", |line| line.epoch.is_some()).await;
+    // Its first state is read, as of the version before what comes now.
+    bodies.until_asked_for(&stage, 1).await;
+    stage.render(&hosts, 301).await;
+    stage.hint(&hosts).await;
+    let builds = "holdfast_gateway_builds_total";
+    one.metric_until(builds, &["host", "coalesced"], 1.0).await;
+    assert_eq!(line.taken, 0, "the first state waits still");
+
+    bodies.release().await;
+    line.until("has what came meanwhile", |line| came(line).last() == Some(&("delta", 3))).await;
+    // What came twice or late would stand before this one.
+    stage.render(&hosts, 302).await;
+    stage.hint(&hosts).await;
+    line.until("has what came after", |line| came(line).last() == Some(&("delta", 4))).await;
+    assert_eq!(came(&line), [("snapshot", 2), ("delta", 3), ("delta", 4)]);
+    assert_eq!(line.taken, 6, "four first states, and two of the policy");
+    one.metric_until(builds, &["host", "built"], 2.0).await;
+    assert_eq!(one.metric_with(builds, &["host", "started"]).await, 2.0, "one for each hint");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c28_a_session_that_begins_while_a_build_of_the_one_before_it_runs_gets_nothing_of_it_and_that_one_nothing_more()
  {
     let mut stage = Stage::start().await;
