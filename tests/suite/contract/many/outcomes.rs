@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use holdfast_model::desired::Component;
 use holdfast_model::numbers::UpdateSeq;
 
 use super::agent::{Came, DEADLINE, Line, Manner};
+use super::scripted::Scripted;
 use super::stage::Stage;
 use super::watch::Watch;
 
@@ -160,6 +162,52 @@ async fn c15_c32_signed_outcomes_of_what_was_never_sent_is_another_version_or_wa
     assert_eq!(stage.postgres.sql(faults).trim(), told);
     assert_eq!(gateway.metric("holdfast_gateway_faults_total").await, 4.0, "each is counted once");
     assert_eq!(stage.postgres.sql("SELECT count(*) FROM events WHERE kind = 'outcome.recorded'").trim(), "6");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c33_outcomes_that_never_come_hold_nothing_back_lead_to_nothing_and_prove_nothing() {
+    const UPDATES: &str = "holdfast_gateway_updates_total";
+    const COMPARES: &str = "holdfast_gateway_compares_total";
+    let mut stage = Stage::start().await;
+    let gateway = stage.gateway("gateway-1", &[("HOLDFAST_AGENTS_COMPARE_INTERVAL", "500ms")]);
+    let hosts = stage.enrol("web", 1).await;
+    let names = vec![hosts[0].name.clone()];
+    let watch = Watch::start(&stage.api);
+    let mut host = Scripted::open_whole(&hosts[0], gateway.address, [127, 0, 0, 1]).await;
+    host.be_well().await;
+    watch.until_all(&names, "converged").await;
+    let before = gateway.metric(UPDATES).await;
+
+    // The one after it does not wait for the outcome, and counts for itself.
+    for (version, members) in [(2, 600), (3, 601)] {
+        stage.render(&hosts, members).await;
+        stage.hint(&hosts).await;
+        assert_eq!(host.take().await, Component::Policy);
+        assert_eq!(host.stamp(Component::Policy), Stage::stamp(version, members));
+    }
+    host.policy_is_well().await;
+    stage.sql_until("SELECT applied_version FROM observed WHERE component = 1", "3").await;
+    watch.until_all(&names, "converged").await;
+
+    // Of the newest none comes: nothing is sent for that, whoever looks.
+    stage.render(&hosts, 602).await;
+    stage.hint(&hosts).await;
+    assert_eq!(host.take().await, Component::Policy);
+    watch.until_all(&names, "progressing").await;
+    watch.forget();
+    let compares = gateway.metric(COMPARES).await;
+    gateway.metric_until(COMPARES, &[], compares + 3.0).await;
+    watch.more_looks(3).await;
+    assert_eq!(watch.states(&names[0]), ["progressing"]);
+    assert_eq!(gateway.metric(UPDATES).await, before + 3.0, "each once");
+    assert_eq!(gateway.metric("holdfast_gateway_faults_total").await, 0.0);
+
+    // The next session begins with the whole, and that is answered.
+    host.leave().await;
+    let mut host = Scripted::open_whole(&hosts[0], gateway.address, [127, 0, 0, 1]).await;
+    assert_eq!(host.stamp(Component::Policy), Stage::stamp(4, 602));
+    host.be_well().await;
+    watch.until_all(&names, "converged").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
