@@ -272,6 +272,54 @@ async fn whoever_shows_the_tag_of_what_they_read_changes_that_or_nothing() {
     assert_eq!(ask(&plane, Method::DELETE, object, Some(&now), None).await.status.as_u16(), 412, "it is gone");
 }
 
+/// Each is asked as the description has it: a form of tag that none takes, and one that is good but of something else.
+#[tokio::test]
+async fn every_changing_call_takes_a_tag_as_it_says_or_refuses_it_and_does_nothing() {
+    let plane = mk_plane().await;
+    plane.file("policies.yaml", POLICIES);
+    let applied = plane.run(&["apply", "-f", "policies.yaml", "-o", "json"]).await.json();
+    let operation = applied["operation"].as_str().expect("it changed something").to_owned();
+    let count =
+        "SELECT (SELECT count(*) FROM events), (SELECT count(*) FROM operations), (SELECT count(*) FROM api_tokens)";
+    let before = plane.postgres.sql(count);
+    let described = ask(&plane, Method::GET, "/openapi.json", None, None).await;
+    let described: Value = serde_json::from_slice(&described.body).expect("JSON");
+    let mut seen = BTreeMap::from([(true, 0), (false, 0)]);
+    for (path, calls) in described["paths"].as_object().expect("paths") {
+        let id = match path.split('/').nth(2).expect("a part") {
+            "operations" => operation.clone(),
+            "rollouts" => "ro_01890a5d-ac96-774b-bcce-b302099a8057".to_owned(),
+            _ => "1".to_owned(),
+        };
+        let filled = [("{host}", "web-1"), ("{kind}", "Policy"), ("{namespace}", "default"), ("{name}", "db")];
+        let filled = filled.iter().fold(path.replace("{id}", &id), |path, (field, value)| path.replace(field, value));
+        let calls = calls.as_object().expect("calls").iter();
+        for (method, call) in calls.filter(|(method, _)| *method != "get") {
+            assert!(!filled.contains('{'), "{filled}");
+            let method: Method = method.to_uppercase().parse().expect("a method");
+            let takes = call["parameters"].as_array().into_iter().flatten().any(|one| one["name"] == "If-Match");
+            *seen.get_mut(&takes).expect("both") += 1;
+            // Who takes one takes no such form of it.
+            for shown in if takes { &["W/\"1\""][..] } else { &["W/\"1\"", "\"1\"", "*"] } {
+                let body = (method == Method::POST).then(|| json!({}));
+                let refused = ask(&plane, method.clone(), &filled, Some(shown), body.as_ref()).await;
+                let problem: Value = serde_json::from_slice(&refused.body).expect("a problem");
+                let finding = &problem["findings"][0];
+                assert_eq!((refused.status.as_u16(), &finding["rule"]), (400, &"if-match".into()), "{path}: {problem}");
+                let text = finding["message"].as_str().expect("a text");
+                assert_eq!(text.contains("takes no `if-match`"), !takes, "{method} {path}: {problem}");
+            }
+        }
+    }
+    assert_eq!(seen, BTreeMap::from([(true, 9), (false, 13)]), "a new call is counted here");
+    assert_eq!(plane.postgres.sql(count), before);
+    let open = plane.run(&["operation", "get", &operation, "-o", "json"]).await.json();
+    assert_eq!(open["ended_at"], Value::Null, "{open}");
+    // Without one it is as ever.
+    let cancel = format!("/v1/operations/{operation}/cancel");
+    assert_eq!(ask(&plane, Method::POST, &cancel, None, None).await.status.as_u16(), 200);
+}
+
 fn tag(response: &Response) -> String {
     response.headers[ETAG].to_str().expect("a text").to_owned()
 }

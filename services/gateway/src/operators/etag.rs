@@ -3,11 +3,19 @@
 //! - The tag of an object is the revision since which it says what it says; that of all intent is the last revision;
 //!   that of a host the revision since which it is enrolled as it is; that of a rollout the number of its row.
 //! - Whoever shows a tag is refused when something else is there, in the transaction of the change.
+//! - A call that changes something and takes no tag refuses one: what is shown is never passed over.
 
-use axum::extract::FromRequestParts;
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use axum::extract::{FromRequestParts, MatchedPath, Request, State};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderName, header};
+use axum::http::{HeaderMap, HeaderName, Method, header};
+use axum::middleware::Next;
+use axum::response::Response;
 use holdfast_model::numbers::Revision;
+use utoipa::openapi::path::{Operation, ParameterIn};
+use utoipa::openapi::{OpenApi, RefOr};
 
 use super::door::Shared;
 use super::refuse::Refusal;
@@ -36,6 +44,54 @@ fn shown(headers: &HeaderMap) -> Result<Option<u64>, Refusal> {
     let is_plain = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
     let number = number.parse().ok().filter(|_| is_plain && values.next().is_none());
     number.map(Some).ok_or_else(wrong)
+}
+
+/// The changing calls whose description has `If-Match` among their parameters.
+#[derive(Clone, Debug)]
+pub(crate) struct Tagged(Arc<HashSet<(Method, String)>>);
+
+impl Tagged {
+    /// As the description of the API has it.
+    pub(crate) fn of(openapi: &OpenApi) -> Self {
+        let calls = openapi.paths.paths.iter().flat_map(|(path, item)| {
+            let calls = [
+                (Method::POST, &item.post),
+                (Method::PUT, &item.put),
+                (Method::PATCH, &item.patch),
+                (Method::DELETE, &item.delete),
+            ];
+            let takes_one = calls.into_iter().filter(|(_, call)| call.as_ref().is_some_and(takes_tag));
+            takes_one.map(|(method, _)| (method, path.clone()))
+        });
+        Self(Arc::new(calls.collect()))
+    }
+
+    fn takes(&self, method: &Method, path: &str) -> bool {
+        self.0.contains(&(method.clone(), path.to_owned()))
+    }
+}
+
+fn takes_tag(call: &Operation) -> bool {
+    let is_tag = |name: &str| name.eq_ignore_ascii_case(header::IF_MATCH.as_str());
+    call.parameters.iter().flatten().any(|one| match one {
+        RefOr::T(one) => one.parameter_in == ParameterIn::Header && is_tag(&one.name),
+        RefOr::Ref(_) => false,
+    })
+}
+
+/// Refuses a tag that is shown to a call which changes something and takes none.
+pub(crate) async fn refuse_untaken(
+    State(tagged): State<Tagged>,
+    path: MatchedPath,
+    request: Request,
+    next: Next,
+) -> Result<Response, Refusal> {
+    let is_shown = request.headers().contains_key(header::IF_MATCH);
+    if is_shown && !request.method().is_safe() && !tagged.takes(request.method(), path.as_str()) {
+        let text = "this call takes no `if-match`: nothing was done";
+        return Err(Refusal::invalid("if-match", "if-match", text));
+    }
+    Ok(next.run(request).await)
 }
 
 /// The header that says what an answer is of.

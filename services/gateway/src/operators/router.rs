@@ -14,6 +14,7 @@ use utoipa_axum::routes;
 
 use super::auth::authenticate;
 use super::door::Shared;
+use super::etag::{Tagged, refuse_untaken};
 use super::refuse::{self, Refusal};
 use super::{
     audit, authority, decommission, directives, explain, history, hosts, modes, objects, operations, plan, plane,
@@ -24,7 +25,7 @@ use super::{
 #[openapi(
     info(
         title = "Holdfast operators' API",
-        description = "What operators ask of a Holdfast control plane. Every refusal is a problem (RFC 9457) whose type begins with `urn:holdfast:problem:`.",
+        description = "What operators ask of a Holdfast control plane. Every refusal is a problem (RFC 9457) whose type begins with `urn:holdfast:problem:`. A changing call that has no `If-Match` among its parameters refuses one.",
         license(name = "Apache-2.0", identifier = "Apache-2.0")
     ),
     modifiers(&BearerToken),
@@ -98,6 +99,7 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
 /// The door's routes. A library's own refusals become problems in the outermost layer.
 pub(crate) fn router(door: Shared) -> Router {
     let (routes, openapi) = described().split_for_parts();
+    let tagged = Tagged::of(&openapi);
     let written = openapi.to_pretty_json().inspect_err(|error| tracing::error!(%error, "the API has no description"));
     let description: Option<Arc<str>> = written.ok().map(Arc::from);
     let served = move || {
@@ -109,6 +111,8 @@ pub(crate) fn router(door: Shared) -> Router {
         }
     };
     routes
+        // Inside of the next: who shows no good token is told of nothing else.
+        .route_layer(from_fn_with_state(tagged, refuse_untaken))
         .layer(from_fn_with_state(door.clone(), authenticate))
         .with_state(door)
         .route("/openapi.json", get(served))
