@@ -246,6 +246,43 @@ async fn a_host_is_initialized_once_every_component_is_in_force_and_until_then_s
     assert_eq!(initialized(&plane).await, is("complete", None));
 }
 
+/// Every component is desired and none is in force: the clock alone, or what the host says, has the word.
+#[tokio::test]
+async fn a_bootstrap_that_is_late_and_one_of_other_bytes_are_told_by_lists_and_descriptions_until_it_is_complete() {
+    let mut plane = Plane::start().await;
+    plane.enrol("db-1", "10.0.0.1").await;
+    plane.file("policies.yaml", crate::intent::POLICIES);
+    plane.run(&["apply", "-f", "policies.yaml"]).await.ended(0);
+    plane.render().await;
+    let initialized = async |plane: &Plane| {
+        let listed = plane.run(&["get", "hosts", "-o", "json"]).await.json();
+        let (listed, described) =
+            (listed["items"][0]["initialized"].clone(), shown(plane).await["initialized"].clone());
+        assert_eq!(listed, described, "the list and the host alone");
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        (text(&listed["outcome"]), text(&listed["component"]))
+    };
+    let is = |outcome: &str, component: Option<&str>| (Some(outcome.to_owned()), component.map(str::to_owned));
+    plane.opens("db-1").await;
+    assert_eq!(initialized(&plane).await, is("pending", Some("policy")));
+    let opened = |plane: &Plane, seconds: u32| {
+        plane.postgres.sql(&format!("UPDATE sessions SET opened_at = clock_timestamp() - interval '{seconds} s'"));
+    };
+    opened(&plane, 40);
+    assert_eq!(initialized(&plane).await, is("pending", Some("policy")), "it is not late yet");
+    opened(&plane, 61);
+    assert_eq!(initialized(&plane).await, is("timed_out", Some("policy")));
+    let told = plane.run(&["explain", "host", "db-1"]).await.ended(0);
+    assert!(told.contains("not initialized (timed_out)"), "{told}");
+
+    plane.refuses("db-1", Reason::WrongDigest).await;
+    assert_eq!(initialized(&plane).await, is("mismatched", Some("policy")));
+    let told = plane.run(&["explain", "host", "db-1"]).await.ended(0);
+    assert!(told.contains("not initialized (mismatched)"), "{told}");
+    plane.says("db-1", OutcomeKind::Applied).await;
+    assert_eq!(initialized(&plane).await, is("complete", None));
+}
+
 /// As a foreign hand, or a newer build, may have written it.
 #[tokio::test]
 async fn a_host_of_which_something_cannot_be_read_is_unknown_and_named_and_the_others_are_told_as_ever() {

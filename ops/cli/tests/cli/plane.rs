@@ -393,6 +393,15 @@ impl Plane {
 
     /// One host says how its latest states ended.
     pub(crate) async fn says(&mut self, name: &str, kind: OutcomeKind) {
+        self.says_by(name, kind, Reason::KernelRefused).await;
+    }
+
+    /// One host did not take its policy, for a reason; the rest it took.
+    pub(crate) async fn refuses(&mut self, name: &str, reason: Reason) {
+        self.says_by(name, OutcomeKind::Failed, reason).await;
+    }
+
+    async fn says_by(&mut self, name: &str, kind: OutcomeKind, refused_by: Reason) {
         let id = self.hosts.get(name).expect("it is enrolled").id;
         let epoch = self.session(name).await;
         let host = self.hosts.get_mut(name).expect("it is enrolled");
@@ -402,7 +411,7 @@ impl Plane {
             let desired = latest.state.desired;
             // Only policy may fail here; what is empty is always taken.
             let kind = if desired.component == Component::Policy { kind } else { OutcomeKind::Applied };
-            reports.push(mk_report(host, epoch, desired, kind));
+            reports.push(mk_report(host, epoch, desired, kind, refused_by));
         }
         let heard = self.agents.record_presence(vec![(id, epoch, 0)]).await.expect("records");
         assert!(heard.is_empty(), "the session is the host's");
@@ -424,7 +433,7 @@ impl Plane {
         let epoch = self.session(name).await;
         let host = self.hosts.get_mut(name).expect("it is enrolled");
         host.said += 1;
-        let report = mk_report(host, epoch, desired, OutcomeKind::Applied);
+        let report = mk_report(host, epoch, desired, OutcomeKind::Applied, Reason::Done);
         let recorded = self.agents.record_outcomes(self.gateway, vec![report]).await.expect("records");
         assert_eq!(recorded, [Recorded::Current]);
         self.wake();
@@ -489,9 +498,21 @@ fn catches_interrupts(status: &str) -> bool {
     caught.is_some_and(|mask| u64::from_str_radix(mask.trim(), 16).is_ok_and(|mask| mask & 0b10 != 0))
 }
 
-fn mk_report(host: &Host, epoch: SessionEpoch, desired: Desired, kind: OutcomeKind) -> OutcomeReport {
+/// `refused_by` is the reason of one that was not taken.
+fn mk_report(
+    host: &Host,
+    epoch: SessionEpoch,
+    desired: Desired,
+    kind: OutcomeKind,
+    refused_by: Reason,
+) -> OutcomeReport {
     let has_it = kind == OutcomeKind::Applied;
-    let (status, reason) = if has_it { (Holds::True, Reason::Done) } else { (Holds::False, Reason::KernelRefused) };
+    let (status, reason) = if has_it { (Holds::True, Reason::Done) } else { (Holds::False, refused_by) };
+    let detail = match (has_it, reason == Reason::KernelRefused) {
+        (true, _) => "",
+        (false, true) => "no room in the kernel",
+        (false, false) => "the content differs",
+    };
     let condition = |kind| Condition {
         kind,
         status,
@@ -514,7 +535,7 @@ fn mk_report(host: &Host, epoch: SessionEpoch, desired: Desired, kind: OutcomeKi
     OutcomeReport {
         outcome,
         reason,
-        detail: Detail::new(if has_it { "" } else { "no room in the kernel" }),
+        detail: Detail::new(detail),
         conditions,
         signature: SignatureBytes::from_bytes(signature.0),
     }
