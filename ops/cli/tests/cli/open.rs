@@ -1,5 +1,6 @@
 //! What is open, and that it is said: hosts that do not enforce, ports that nothing closes, states that are empty.
 
+use holdfast_model::desired::Component;
 use holdfast_model::statement::OutcomeKind;
 use serde_json::Value;
 
@@ -84,8 +85,9 @@ async fn an_empty_desired_state_is_a_version_that_all_hosts_prove_or_none_and_a_
 }
 
 #[tokio::test]
-async fn a_name_of_one_byte_more_than_the_limit_is_refused_where_it_is_authored_with_the_limit() {
-    let plane = mk_plane().await;
+async fn a_name_of_one_byte_more_than_the_limit_is_refused_where_it_is_authored_and_the_longest_is_in_force_on_a_host()
+{
+    let mut plane = Plane::start().await;
     let policy = |length: usize| {
         let name = "n".repeat(length);
         format!(
@@ -97,10 +99,25 @@ async fn a_name_of_one_byte_more_than_the_limit_is_refused_where_it_is_authored_
     plane.file("longer.yaml", &policy(254));
     let refused = plane.run(&["apply", "-f", "longer.yaml"]).await;
     assert!(refused.code == 1 && refused.stderr.contains("1 to 253 bytes"), "{refused:?}");
-    // The longest that is taken goes all the way: into events, the table, the plan's digest and back.
+    // The longest that is taken goes all the way: into events, the table, the plan's digest, and what a host of such a name in such a namespace has in
+    // force, and back.
     plane.run(&["apply", "-f", "longest.yaml"]).await.ended(0);
-    plane.render().await;
     let name = "n".repeat(253);
+    let host = format!("h-{}", "n".repeat(251));
+    plane.enrol_in(&name, &host, "10.0.0.1").await;
+    plane.render().await;
+    assert_ne!(
+        plane.policy_of(&host).await.stamp.digest,
+        Component::Policy.empty_digest(),
+        "it is rendered for the host"
+    );
+    plane.says(&host, OutcomeKind::Applied).await;
+    let whole = format!("{name}/{host}");
+    let described = plane.run(&["describe", "host", &whole, "-o", "json"]).await.json();
+    assert_eq!((&described["name"], &described["state"]), (&host.clone().into(), &"converged".into()), "{described}");
+    assert!(described.to_string().contains(&format!("{name}/{name}")), "the policy governs it: {described}");
+    assert_eq!(plane.run(&["status", "-o", "json"]).await.json()["state"], "converged");
+    plane.run(&["explain", "flow", "198.51.100.1", &whole, "80/tcp"]).await.ended(0);
     let shown = plane.run(&["get", &format!("Policy/{name}/{name}"), "-o", "json"]).await.json();
     assert_eq!(shown["name"], Value::from(name.clone()));
     assert_eq!(plane.run(&["rebuild", "--check", "-o", "json"]).await.json()["clean"], Value::from(true));
