@@ -47,6 +47,11 @@ pub const FAULTS_QUEUED_MAX: usize = 8;
 pub const DIRECTIVES_QUEUED_MAX: usize = 8;
 /// How long an agent waits between two reports of drift of one kind.
 pub const DRIFT_PAUSE: Duration = Duration::from_secs(2);
+/// How many lists of what a host has a gateway passes on at once in a session, and after how long one more: a list that a host changed again meanwhile is
+/// passed over for the newer one. Each is a change of rules for every peer.
+pub const INVENTORIES_AT_ONCE: u32 = 4;
+/// See [`INVENTORIES_AT_ONCE`].
+pub const INVENTORY_PAUSE: Duration = Duration::from_secs(30);
 /// How long an agent leaves a host unsaid that does not change.
 pub const REPORT_INTERVAL: Duration = Duration::from_millis(holdfast_model::report::REPORT_INTERVAL_MS);
 /// How long it waits for what is about to settle by itself: a gateway's echo takes a few round trips.

@@ -10,6 +10,7 @@
 mod drift;
 mod event;
 mod flight;
+mod inventory;
 mod open;
 mod session;
 mod slot;
@@ -19,6 +20,7 @@ pub use drift::DriftBudget;
 pub use event::{
     Admission, Answer, AnswerError, Cause, CloseCause, Config, DeltaOffer, Event, FaultOrigin, Form, Supply, Want,
 };
+pub use inventory::InventoryTurns;
 pub use session::Session;
 
 #[cfg(test)]

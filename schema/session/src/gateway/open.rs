@@ -11,7 +11,7 @@ use holdfast_model::numbers::UpdateSeq;
 use holdfast_wire::error::EncodeError;
 use holdfast_wire::limits::CHUNK_BYTES_MAX;
 use holdfast_wire::message::{
-    Directive, Drain, Fault, HelloAck, Kind, Liveness as LivenessMessage, Message, Update, UpdateContent,
+    Directive, Drain, Fault, HelloAck, Inventory, Kind, Liveness as LivenessMessage, Message, Update, UpdateContent,
 };
 use holdfast_wire::negotiate::Protocol;
 use holdfast_wire::{encode, encode_chunk};
@@ -19,6 +19,7 @@ use holdfast_wire::{encode, encode_chunk};
 use super::drift::DriftBudget;
 use super::event::{Config, Event, Form, Supply};
 use super::flight::{Flight, InFlight};
+use super::inventory::InventoryTurns;
 use super::slot::Slot;
 use super::status::Statuses;
 use crate::liveness::Liveness;
@@ -34,6 +35,9 @@ pub(super) struct Open {
     pub(super) faults: VecDeque<Fault>,
     pub(super) faults_seen: usize,
     pub(super) drift_budget: DriftBudget,
+    pub(super) inventory_turns: InventoryTurns,
+    /// The newest list that waits for its turn.
+    pub(super) inventory: Option<Box<Inventory>>,
     pub(super) statuses: Statuses,
     pub(super) directives: VecDeque<Directive>,
     pub(super) drain: Option<Drain>,
@@ -86,6 +90,8 @@ impl Open {
             faults: VecDeque::new(),
             faults_seen: 0,
             drift_budget: DriftBudget::new(now),
+            inventory_turns: InventoryTurns::new(now),
+            inventory: None,
             statuses: Statuses::new(now),
             directives: VecDeque::new(),
             drain: None,

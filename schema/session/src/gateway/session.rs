@@ -174,7 +174,12 @@ impl Session {
     fn handle_open(&mut self, message: Message, now: Instant) {
         match message {
             Message::Outcome(report) => self.handle_outcome(report),
-            Message::Inventory(inventory) => self.events.push_back(Event::Inventory(Box::new(inventory))),
+            Message::Inventory(inventory) => {
+                if let Phase::Open(open) = &mut self.phase {
+                    open.inventory = Some(Box::new(inventory));
+                }
+                self.pass_inventory_on(now);
+            }
             Message::Liveness(liveness) => self.handle_liveness(liveness, now),
             Message::Status(status) => self.handle_status(status, now),
             Message::Drift(report) => self.handle_drift(report, now),
@@ -192,6 +197,16 @@ impl Session {
             }
             // Taken care of before: neither reaches an open session.
             Message::Hello(_) | Message::Refusal(_) => {}
+        }
+    }
+
+    /// Passes on what a host has now, once its turn is there: a host that changes its mind again and again is heard as it is then.
+    fn pass_inventory_on(&mut self, now: Instant) {
+        if let Phase::Open(open) = &mut self.phase
+            && open.inventory.is_some()
+            && open.inventory_turns.take(now)
+        {
+            self.events.extend(open.inventory.take().map(Event::Inventory));
         }
     }
 
@@ -423,6 +438,7 @@ impl Session {
                 if let Some(counter) = open.liveness.poll_send(now) {
                     open.liveness_due = Some(counter);
                 }
+                self.pass_inventory_on(now);
             }
             Phase::AwaitHello { .. } | Phase::Admitting { .. } | Phase::Closed { .. } => {}
         }
@@ -438,7 +454,8 @@ impl Session {
                 let drain = open.drain_until.map(|until| (until, "drained"));
                 let again = open.slots.iter().filter_map(|slot| slot.wants_at(now)).min();
                 let again = again.map(|at| (at, "ask again"));
-                sooner(sooner(open.liveness.poll_timeout(), drain), again)
+                let inventory = open.inventory.as_ref().map(|_| (open.inventory_turns.next_at(), "what a host has"));
+                sooner(sooner(open.liveness.poll_timeout(), drain), sooner(again, inventory))
             }
             Phase::Closed { .. } => None,
         }

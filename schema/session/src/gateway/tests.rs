@@ -24,7 +24,7 @@ use holdfast_wire::negotiate::{Protocol, ProtocolRange, SPOKEN};
 use uuid::Uuid;
 
 use super::*;
-use crate::limits::FAULTS_MAX;
+use crate::limits::{FAULTS_MAX, INVENTORY_PAUSE};
 use crate::time::Instant;
 
 const POLICY: Component = Component::Policy;
@@ -653,6 +653,27 @@ fn an_inventory_and_the_agents_own_words_reach_the_shell() {
         detail: String::new(),
     }));
     assert_eq!(door.events(), [Event::Closed(CloseCause::Theirs(RefusalCode::WrongAuthority))]);
+}
+
+#[test]
+fn a_host_that_says_another_list_of_addresses_again_and_again_is_heard_some_times_and_then_as_it_is_by_turns() {
+    let mut door = Door::open();
+    let of = |n: usize| Inventory { hostname: format!("web-{n}"), ..Inventory::default() };
+    (1..=1_000).for_each(|n| door.say(Message::Inventory(of(n))));
+    let heard = |events: Vec<Event>| -> Vec<String> {
+        let names = events.into_iter().filter_map(|event| match event {
+            Event::Inventory(inventory) => Some(inventory.hostname),
+            _ => None,
+        });
+        names.collect()
+    };
+    assert_eq!(heard(door.events()), ["web-1", "web-2", "web-3", "web-4"]);
+    door.wait(INVENTORY_PAUSE - Duration::from_millis(1));
+    assert_eq!(heard(door.events()), [] as [&str; 0]);
+    door.wait(Duration::from_millis(1));
+    assert_eq!(heard(door.events()), ["web-1000"], "the newest, and no other");
+    door.say(Message::Inventory(of(1_001)));
+    assert_eq!(heard(door.events()), [] as [&str; 0], "the next turn is not there yet");
 }
 
 #[test]

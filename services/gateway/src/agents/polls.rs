@@ -18,7 +18,7 @@ use holdfast_model::desired::{Component, Stamp};
 use holdfast_model::ids::HostId;
 use holdfast_model::numbers::{SessionEpoch, UpdateSeq, Version};
 use holdfast_model::statement::Authority;
-use holdfast_session::gateway::DriftBudget;
+use holdfast_session::gateway::{DriftBudget, InventoryTurns};
 use holdfast_session::limits::FAULTS_MAX;
 use holdfast_store::session::{Fact, HostNewest, Seen};
 use holdfast_wire::limits::UPDATES_IN_FLIGHT_MAX;
@@ -68,10 +68,10 @@ struct State {
     owed: BTreeSet<Component>,
     /// The addresses that were recorded last.
     addresses: Option<Vec<IpAddr>>,
+    inventory_turns: Option<InventoryTurns>,
     faults_seen: usize,
     /// Outcomes that counted: the same word once more is none, and no fault.
     settled: BTreeMap<UpdateSeq, SignatureBytes>,
-    /// How much more drift it may tell.
     drift_budget: Option<DriftBudget>,
     /// What was sent whole of each component, and how often.
     sent: BTreeMap<Component, (Stamp, usize)>,
@@ -139,6 +139,7 @@ impl Polls {
             asked_last: 0,
             owed: BTreeSet::new(),
             addresses: None,
+            inventory_turns: None,
             faults_seen: 0,
             settled: BTreeMap::new(),
             drift_budget: None,
@@ -455,9 +456,11 @@ impl Poll {
         Asked { kinds: state.asked.clone(), owed: state.owed.clone(), ..Asked::default() }
     }
 
-    /// Whether these addresses are other ones than those that were recorded last.
-    pub(super) fn is_moved(&self, addresses: &[IpAddr]) -> bool {
-        self.state().addresses.as_deref() != Some(addresses)
+    /// Whether these addresses are other ones than those that were recorded last, and are to be recorded now; else the next poll says them again.
+    pub(super) fn is_moved(&self, addresses: &[IpAddr], now: holdfast_session::time::Instant) -> bool {
+        let mut state = self.state();
+        let is_other = state.addresses.as_deref() != Some(addresses);
+        is_other && state.inventory_turns.get_or_insert_with(|| InventoryTurns::new(now)).take(now)
     }
 
     /// These addresses are recorded.

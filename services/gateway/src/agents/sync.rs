@@ -95,7 +95,7 @@ fn take_addresses(at: &Context, poll: &Poll, inventory: &SyncInventory) -> Resul
     let mut addresses: Vec<_> = inventory.addresses.iter().map(|address| address.to_canonical()).collect();
     addresses.sort_unstable();
     addresses.dedup();
-    if poll.is_moved(&addresses) {
+    if poll.is_moved(&addresses, at.now()) {
         record(at, poll, Seen::Addresses(addresses.clone()))?;
         poll.has_moved(addresses);
     }
