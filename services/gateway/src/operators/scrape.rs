@@ -11,9 +11,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use holdfast_api::plane::{CheckState, PlaneCheck};
-use holdfast_api::status::{RevisionState, StatusView};
+use holdfast_api::status::{ModeCounts, RevisionState, StatusView};
 use holdfast_model::desired::Component;
-use holdfast_model::ids::HostId;
 use holdfast_model::policy::Mode;
 use holdfast_model::silence::Presence;
 use holdfast_model::status::State;
@@ -22,16 +21,12 @@ use tokio::time::{Instant, timeout};
 
 use super::door::{Door, Shared};
 use super::fleet::{JudgedFleet, JudgedHost};
-use super::intent::Snapshot;
 use super::plane;
 use super::refuse::Refusal;
 use super::report::forwards_uncovered;
 
 /// How long one part may take to be read: a scraper waits for ten seconds.
 const READ_TIMEOUT: Duration = Duration::from_secs(6);
-
-/// The mode of a host that a rollout holds at an earlier revision.
-const HELD: &str = "held";
 
 /// A gauge: its name, and its labels with their values.
 type Key = (&'static str, Vec<(&'static str, String)>);
@@ -73,8 +68,8 @@ async fn in_time(read: impl Future<Output = Result<Values, Refusal>>) -> Option<
 
 async fn fleet(door: &Door) -> Result<Values, Refusal> {
     let judged = door.fleet.read_since(Instant::now()).await?;
-    let intent = door.intent.current().await?;
-    let mut values = fleet_values(&judged, &modes(&intent, &judged));
+    let modes = door.effective_in(&judged).await?.modes(|_| true);
+    let mut values = fleet_values(&judged, modes);
     values.extend(bootstrap::values(door, &judged).await);
     Ok(values)
 }
@@ -91,28 +86,17 @@ async fn plane(door: &Door) -> Result<Values, Refusal> {
     Ok(values)
 }
 
-/// How many hosts are in each mode. What is in force on a host that a rollout holds is of an earlier revision: it is counted as held.
-fn modes(intent: &Snapshot, judged: &JudgedFleet) -> BTreeMap<&'static str, u64> {
-    let held: BTreeSet<HostId> =
-        judged.hosts.iter().filter(|host| host.status.held.is_some()).map(|host| host.status.host).collect();
-    let mut counts: BTreeMap<&'static str, u64> = Mode::ALL.into_iter().map(|mode| (mode.word(), 0)).collect();
-    counts.insert(HELD, held.len() as u64);
-    for host in intent.intent.hosts.values().filter(|host| !held.contains(&host.id)) {
-        *counts.entry(intent.mode_of(host).word()).or_default() += 1;
-    }
-    counts
-}
-
 /// Whether it is on its way for nothing but that a rollout holds it.
 fn only_waits(host: &JudgedHost) -> bool {
     host.state == State::Progressing && matches!(host.own_state, State::Converged | State::Degraded)
 }
 
-fn fleet_values(judged: &JudgedFleet, modes: &BTreeMap<&'static str, u64>) -> Values {
+fn fleet_values(judged: &JudgedFleet, modes: ModeCounts) -> Values {
     let status = judged.status(judged.revision, |_| true);
     let mut values = status_values(&status);
-    for (mode, count) in modes {
-        values.insert(("holdfast_fleet_hosts_by_mode", vec![("mode", (*mode).to_owned())]), number(*count));
+    let ModeCounts { enforced, simulation, visibility } = modes;
+    for (mode, count) in [(Mode::Enforced, enforced), (Mode::Simulation, simulation), (Mode::Visibility, visibility)] {
+        values.insert(("holdfast_fleet_hosts_by_mode", vec![("mode", mode.word().to_owned())]), number(count));
     }
     let waiting = judged.hosts.iter().filter(|host| only_waits(host)).count() as u64;
     values.insert(("holdfast_fleet_hosts_held", Vec::new()), number(waiting));

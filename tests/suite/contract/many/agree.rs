@@ -68,6 +68,11 @@ fn assert_counts(seen: &Seen) {
         let of = seen.hosts.iter().filter(|host| host["state"] == state).count();
         assert_eq!(counts[state], of, "{state}: {counts}");
     }
+    let modes = &seen.status["modes"];
+    for mode in ["enforced", "simulation", "visibility"] {
+        let of = seen.hosts.iter().filter(|host| host["mode"] == mode).count();
+        assert_eq!(modes[mode], of, "{mode}: {modes}");
+    }
 }
 
 /// Every gauge of the fleet that counts hosts or parts of them: what is not counted is zero.
@@ -76,6 +81,7 @@ fn assert_gauges(seen: &Seen) {
     let mut add = |key: String| *wanted.entry(key).or_default() += 1;
     for host in &seen.hosts {
         add(format!("holdfast_fleet_hosts{{state={}}}", host["state"]));
+        add(format!("holdfast_fleet_hosts_by_mode{{mode={}}}", host["mode"]));
         add(format!("holdfast_fleet_hosts_by_presence{{presence={}}}", host["presence"]));
         let outcome = &host["initialized"]["outcome"];
         if outcome != "complete" {
@@ -104,6 +110,7 @@ fn assert_gauges(seen: &Seen) {
     }
     let counted = [
         "hosts{",
+        "hosts_by_mode{",
         "hosts_by_presence{",
         "hosts_uninitialized{",
         "hosts_forwarding_uncovered",

@@ -85,9 +85,17 @@ async fn everything_deleted_is_an_explicit_state_that_every_host_proves_or_leave
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_host_that_a_rollout_holds_back_is_not_converged_however_well_it_is() {
     let mut two = Box::pin(Few::start(2)).await;
-    let text = "apiVersion: holdfast.dev/v1\nkind: Policy\nmetadata: {name: kept}\nspec:\n  hostSelector: {all: true}\n  \
+    // The change is of their mode, too: a host that is held counts by the one that it has.
+    let modes = two.who.iter().map(|one| {
+        format!(
+            "apiVersion: holdfast.dev/v1\nkind: Host\nmetadata: {{name: {}}}\nspec: {{mode: enforced}}\n---\n",
+            one.name
+        )
+    });
+    let text = modes.collect::<String>()
+        + "apiVersion: holdfast.dev/v1\nkind: Policy\nmetadata: {name: kept}\nspec:\n  hostSelector: {all: true}\n  \
                 ingress: [{from: [{cidr: 198.51.100.0/24}]}]\n";
-    let file = two.plane.file("next.yaml", text).display().to_string();
+    let file = two.plane.file("next.yaml", &text).display().to_string();
     let begun = two.plane.holdfast(&["apply", "-f", &file, "--rollout", "--stage", "50%", "-o", "json"]);
     assert!(begun.status.success(), "{begun:?}");
     let rollout = format!("/v1/rollouts/{}", json(&begun)["rollout"].as_str().expect("it began"));
@@ -110,7 +118,9 @@ async fn a_host_that_a_rollout_holds_back_is_not_converged_however_well_it_is() 
     let status = || two.plane.holdfast(&["status", "-o", "json"]);
     assert_agree(&two.api, status, || two.plane.gateway_metrics()).await;
     assert_eq!(two.plane.counted("holdfast_fleet_hosts_held", &[]), 1);
-    assert_eq!(two.plane.counted("holdfast_fleet_hosts_by_mode", &[("mode", "held")]), 1);
+    for (mode, count) in [("enforced", 1), ("visibility", 1)] {
+        assert_eq!(two.plane.counted("holdfast_fleet_hosts_by_mode", &[("mode", mode)]), count, "{mode}");
+    }
 
     two.hosts[canary].policy_is_well().await;
     assert_eq!(two.hosts[held].take().await, Component::Policy);
