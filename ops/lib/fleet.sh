@@ -194,16 +194,13 @@ fleet_verify() {
         say "these hosts and documents were held against packets before; holdfast-lab verify does it again"
         return 0
     fi
-    # One that was cut off knows what was there before it.
-    before="$(plane_value BEFORE_CHECK)"
-    [[ -n $before ]] || before="$(fleet_leftovers | paste -sd ' ') "
-    plane_remember BEFORE_CHECK "$before"
+    # Of a check that is cut off its documents are left over, and told as such: whose they are is not known afterwards.
+    before="$(fleet_leftovers | paste -sd ' ')" || die "the estate's documents cannot be planned: ask holdfast plan -f $PLANE_DOCUMENTS/objects.yaml --prune"
     plane_remember VERIFIED ""
     say "opening all hosts, enforcing again, and sending packets between them: a revision each"
     lab verify >&2 || die "the packets say else (the table is above); what is in force beside the estate is said before it"
     holdfast apply -f "$PLANE_DOCUMENTS/objects.yaml" >/dev/null || die "the estate's documents are refused"
     fleet_forget_checked "$before"
-    plane_remember BEFORE_CHECK ""
     fleet_converged 120
     plane_remember VERIFIED "$wanted"
 }

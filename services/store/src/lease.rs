@@ -153,16 +153,29 @@ impl Store {
     /// # Errors
     /// [`Error`] of the connection.
     pub async fn release_lease(&self, name: &str, term: LeaseTerm) -> Result<bool, Error> {
+        self.release(name, term, None).await
+    }
+
+    /// The same of one holder's: a server that was promoted without the last commits may have given the same term to another.
+    ///
+    /// # Errors
+    /// [`Error`] of the connection.
+    pub async fn release_lease_of(&self, holder: &str, name: &str, term: LeaseTerm) -> Result<bool, Error> {
+        self.release(name, term, Some(Label128::new(holder))).await
+    }
+
+    async fn release(&self, name: &str, term: LeaseTerm, holder: Option<Label128>) -> Result<bool, Error> {
         let (name, term) = (name.to_owned(), big(term.raw())?);
         self.transact("release a lease", Mode::Write, move |tx| {
-            let name = name.clone();
+            let (name, holder) = (name.clone(), holder.clone());
             Box::pin(async move {
                 let done = sqlx::query(
                     "UPDATE leases SET expires_at = 'epoch' \
-                     WHERE name = $1 AND term = $2 AND expires_at > clock_timestamp()",
+                     WHERE name = $1 AND term = $2 AND expires_at > clock_timestamp() AND holder = coalesce($3, holder)",
                 )
                 .bind(name)
                 .bind(term)
+                .bind(holder.as_ref().map(|holder| holder.as_str().to_owned()))
                 .execute(tx)
                 .await?;
                 Ok(done.rows_affected() == 1)

@@ -44,8 +44,11 @@ async fn until(plane: &Plane, sql: &str, wanted: &str) {
 async fn an_operation_that_another_door_ends_during_the_last_look_of_somebody_who_waits_is_told_as_ended() {
     let (mut plane, id) = mk_plane().await;
     let row = format!("FROM operations WHERE operation_id = '{}'", id.uuid());
-    let of_ends =
-        "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE 'UPDATE operations%'";
+    let of_ends = |least: u32| {
+        format!(
+            "SELECT count(*) >= {least} FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE 'UPDATE operations%'"
+        )
+    };
     let held = plane.postgres.hold(&format!("SELECT 1 {row} FOR UPDATE"));
     let other = plane.postgres.store("holdfast_gateway_operators");
     let actor = Actor::Operator(ApiTokenId::new(Uuid::nil()));
@@ -53,17 +56,17 @@ async fn an_operation_that_another_door_ends_during_the_last_look_of_somebody_wh
     ending.spawn(async move {
         other.finish_operation(actor, id, OperationState::Applied, Detail::new("as the other door saw it")).await
     });
-    until(&plane, of_ends, "1").await;
+    until(&plane, &of_ends(1), "t").await;
     plane.says("db-1", OutcomeKind::Applied).await;
     // The look of this door that nobody asked for, too.
-    until(&plane, of_ends, "2").await;
+    until(&plane, &of_ends(2), "t").await;
     let roots = TrustRoots::load(&plane.folder().join("ca.pem")).expect("the CA");
     let client = Client::new(tls::https(&roots).expect("a configuration"));
     let url = format!("{}/v1/operations/{id}?wait=0s", plane.api());
     let asked = Request::new(Method::GET, url).bearer(plane.admin()).expect("a request");
     let mut waiting = JoinSet::new();
     waiting.spawn(async move { client.request(asked).await });
-    until(&plane, of_ends, "3").await;
+    until(&plane, &of_ends(3), "t").await;
     drop(held);
     let ended = ending.join_next().await.expect("one").expect("it ends").expect("the database answers");
     assert!(ended, "it came first");

@@ -7,6 +7,7 @@
 //! It renders nothing, decides on no enrolment and serves no operator.
 
 mod absence;
+mod addresses;
 mod admission;
 mod answers;
 mod batch;

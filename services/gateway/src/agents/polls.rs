@@ -8,7 +8,6 @@
 //!   until an answer with it went out whole, and what is to be sent once more until each part of it went.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -18,7 +17,7 @@ use holdfast_model::desired::{Component, Stamp};
 use holdfast_model::ids::HostId;
 use holdfast_model::numbers::{SessionEpoch, UpdateSeq, Version};
 use holdfast_model::statement::Authority;
-use holdfast_session::gateway::{DriftBudget, InventoryTurns};
+use holdfast_session::gateway::DriftBudget;
 use holdfast_session::limits::FAULTS_MAX;
 use holdfast_store::session::{Fact, HostNewest, Seen};
 use holdfast_wire::limits::UPDATES_IN_FLIGHT_MAX;
@@ -26,6 +25,7 @@ use holdfast_wire::message::SignatureBytes;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
+use super::addresses::Addresses;
 use super::limits::{
     POLL_SILENCE, POLL_SWEEP, POLL_TELL, SENDINGS_RECORDED_MAX, SYNC_BYTES_PER_SECOND_MIN, SYNC_TAIL_BYTES_MAX,
 };
@@ -66,9 +66,7 @@ struct State {
     asked_last: u64,
     /// What is to be sent once more and did not go yet.
     owed: BTreeSet<Component>,
-    /// The addresses that were recorded last.
-    addresses: Option<Vec<IpAddr>>,
-    inventory_turns: Option<InventoryTurns>,
+    addresses: Addresses,
     faults_seen: usize,
     /// Outcomes that counted: the same word once more is none, and no fault.
     settled: BTreeMap<UpdateSeq, SignatureBytes>,
@@ -138,8 +136,7 @@ impl Polls {
             asked: BTreeMap::new(),
             asked_last: 0,
             owed: BTreeSet::new(),
-            addresses: None,
-            inventory_turns: None,
+            addresses: Addresses::default(),
             faults_seen: 0,
             settled: BTreeMap::new(),
             drift_budget: None,
@@ -456,16 +453,9 @@ impl Poll {
         Asked { kinds: state.asked.clone(), owed: state.owed.clone(), ..Asked::default() }
     }
 
-    /// Whether these addresses are other ones than those that were recorded last, and are to be recorded now; else the next poll says them again.
-    pub(super) fn is_moved(&self, addresses: &[IpAddr], now: holdfast_session::time::Instant) -> bool {
-        let mut state = self.state();
-        let is_other = state.addresses.as_deref() != Some(addresses);
-        is_other && state.inventory_turns.get_or_insert_with(|| InventoryTurns::new(now)).take(now)
-    }
-
-    /// These addresses are recorded.
-    pub(super) fn has_moved(&self, addresses: Vec<IpAddr>) {
-        self.state().addresses = Some(addresses);
+    /// What it says of its addresses.
+    pub(super) fn addresses<T>(&self, on: impl FnOnce(&mut Addresses) -> T) -> T {
+        on(&mut self.state().addresses)
     }
 
     /// Something is sent whole; whether that is to be recorded: not, if the host has it sent over and over by itself.

@@ -80,8 +80,9 @@ async fn sync(
     let turn = poll.begin();
     at.recorder.put_heard(poll.host, poll.session_epoch);
     if let Some(inventory) = &request.inventory {
-        take_addresses(&at, &poll, inventory)?;
+        take_addresses(&poll, inventory);
     }
+    record_addresses(&at, &poll)?;
     let faults = take_outcomes(&at, &poll, &request.outcomes)?;
     take_drifts(&at, &poll, request.drifts.clone())?;
     let Looked { found, mut asked, unread } = look_until(&at, &peer, &poll, &request, || turn.standing()).await?;
@@ -90,15 +91,19 @@ async fn sync(
     Ok(streamed(pieces, turn, asked))
 }
 
-/// Records a host's addresses, if they are other ones than before.
-fn take_addresses(at: &Context, poll: &Poll, inventory: &SyncInventory) -> Result<(), Refusal> {
+/// Takes a host's addresses.
+fn take_addresses(poll: &Poll, inventory: &SyncInventory) {
     let mut addresses: Vec<_> = inventory.addresses.iter().map(|address| address.to_canonical()).collect();
     addresses.sort_unstable();
     addresses.dedup();
-    if poll.is_moved(&addresses, at.now()) {
-        record(at, poll, Seen::Addresses(addresses.clone()))?;
-        poll.has_moved(addresses);
-    }
+    poll.addresses(|known| known.handle_said(addresses));
+}
+
+/// Records a host's newest addresses once their turn is there: an agent says them once.
+fn record_addresses(at: &Context, poll: &Poll) -> Result<(), Refusal> {
+    let Some(addresses) = poll.addresses(|known| known.poll_record(at.now())) else { return Ok(()) };
+    record(at, poll, Seen::Addresses(addresses.clone()))?;
+    poll.addresses(|known| known.handle_recorded(addresses));
     Ok(())
 }
 

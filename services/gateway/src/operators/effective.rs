@@ -1,7 +1,7 @@
 //! What each host is to have: intent at the last revision, or at the one that a rollout holds it at.
 //!
 //! - One rollout is open at most, so one earlier revision is in force beside the last. Its intent is loaded once, when it is first asked for, and kept
-//!   until nobody asks for it any more. Who asks meanwhile waits for that load, and has its failure too.
+//!   until nobody asks for it any more. Who asks meanwhile waits for that load; who waits for one that fails shares the next.
 //! - What is judged of several hosts is judged for each by its own.
 
 use std::collections::BTreeSet;
@@ -58,7 +58,12 @@ impl HeldIntent {
             if let Some((_, snapshot)) = self.kept().as_ref().filter(|kept| is_it(kept)) {
                 return Ok(Arc::clone(snapshot));
             }
-            let loaded = self.loading.read_since(Instant::now(), || self.load(rollout, revision)).await?;
+            let read = || async {
+                // Another may have loaded it while this one waited for its turn.
+                let kept = self.kept().clone().filter(|kept| is_it(kept));
+                if let Some(kept) = kept { Ok(kept) } else { self.load(rollout, revision).await }
+            };
+            let loaded = self.loading.read_since(Instant::now(), read).await?;
             // Who waited for another rollout's asks anew.
             if is_it(&loaded) {
                 return Ok(loaded.1);

@@ -26,6 +26,7 @@ use holdfast_wire::limits::BODY_BYTES_MAX;
 use serde::Deserialize;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
+use tokio::time::Instant;
 use utoipa::IntoParams;
 
 use super::auth::{Act, Caller};
@@ -269,7 +270,7 @@ pub(crate) async fn list(
         Some(_) | None => None,
     };
     let waiting = page.iter().filter(|(_, host)| may_be_too_large(host)).map(|(_, host)| host.status.host).collect();
-    let too_large = too_large(&door, &intent, waiting).await?;
+    let too_large = too_large(&door, &intent, waiting, None).await?;
     let view = |host: &JudgedHost| {
         let id = host.status.host;
         host_view(host, intent.of(id), too_large.contains(&id))
@@ -278,11 +279,13 @@ pub(crate) async fn list(
     Ok(Json(Page { items, next_cursor, revision: fleet.revision.raw() }))
 }
 
-/// Those of these hosts whose policy does not travel: what is rendered for one host is soon laid out.
+/// Those of these hosts whose policy does not travel: what is rendered for one host is soon laid out. Of what is not laid out by a moment nothing is
+/// told, so that whoever asks no more keeps nobody from the place.
 pub(super) async fn too_large(
     door: &Door,
     intent: &Effective,
     hosts: BTreeSet<HostId>,
+    until: Option<Instant>,
 ) -> Result<BTreeSet<HostId>, Refusal> {
     if hosts.is_empty() {
         return Ok(hosts);
@@ -295,7 +298,8 @@ pub(super) async fn too_large(
             let index = hosts.first().map(|host| intent.of(*host).index());
             let bytes =
                 move |host| index.as_ref().and_then(|index| render_host(index, host)).map(|body| encode(&body).len());
-            hosts.into_iter().filter(move |host| bytes(*host).is_some_and(|bytes| bytes > BODY_BYTES_MAX))
+            let hosts = hosts.into_iter().take_while(move |_| until.is_none_or(|until| Instant::now() < until));
+            hosts.filter(move |host| bytes(*host).is_some_and(|bytes| bytes > BODY_BYTES_MAX))
         };
         of_one_revision(held).chain(of_one_revision(others)).collect()
     })
@@ -309,7 +313,7 @@ async fn judged(door: &Shared, caller: &Caller, text: &str) -> Result<(JudgedHos
     let host = fleet.hosts.pop().ok_or_else(|| Refusal::not_found(format!("host {id}")))?;
     let intent = door.effective(host.status.held.map(|held| (id, held)).into_iter().collect()).await?;
     let waiting = may_be_too_large(&host).then_some(id).into_iter().collect();
-    let is_too_large = too_large(door, &intent, waiting).await?.contains(&id);
+    let is_too_large = too_large(door, &intent, waiting, None).await?.contains(&id);
     let view = host_view(&host, intent.of(id), is_too_large);
     Ok((host, view))
 }

@@ -184,7 +184,7 @@ async fn pause(stop: &CancellationToken, span: Duration) {
 
 /// Failing costs time only.
 async fn give_up(means: &Means, term: LeaseTerm) {
-    if let Err(error) = means.store.release_lease(RENDERER_LEASE, term).await {
+    if let Err(error) = means.store.release_lease_of(&means.holder, RENDERER_LEASE, term).await {
         tracing::debug!(error = %holdfast_runtime::Chain(&error), "the lease ends by itself");
     }
 }

@@ -93,6 +93,8 @@ async fn a_lease_that_was_given_before_the_databases_clock_was_set_back_is_free_
 #[tokio::test]
 async fn a_lease_has_one_holder_and_a_successor_a_higher_term() {
     let fleet = Fleet::start().await;
+    let others = fleet.renderer.release_lease_of("renderer-2", RENDERER_LEASE, fleet.term).await.expect("asks");
+    assert!(!others, "it is another's, whatever the term");
     let second = fleet.renderer.acquire_lease(Actor::Renderer, RENDERER_LEASE, "renderer-2").await.expect("asks");
     let Claim::Held { holder, remaining } = second else { panic!("held") };
     assert_eq!(holder, "renderer-1");

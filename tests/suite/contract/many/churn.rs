@@ -13,7 +13,7 @@ use crate::control_plane::{ControlPlane, Setting};
 const EDITS: u64 = 50;
 const EDIT_EVERY: Duration = Duration::from_millis(200);
 /// How long an edit may take to its hosts when no other follows.
-const ARRIVES: Duration = Duration::from_secs(5);
+const ARRIVES: Duration = Duration::from_secs(20);
 /// How often the members of a group change.
 const MOVES: usize = 200;
 /// How long the fleet is left alone, and how often each agent says that it lives.
@@ -108,7 +108,7 @@ async fn p27_what_is_deleted_and_made_again_under_its_name_while_a_host_is_away_
 }
 
 /// How long it may take until what a connection wrote is counted.
-const COUNTED: Duration = Duration::from_secs(12);
+const COUNTED: Duration = Duration::from_secs(15);
 /// Tables with rows of hosts, and those of events.
 const OF_HOSTS: &str = "'presence', 'observed', 'statuses', 'sessions', 'events', 'event_order', 'desired_states', \
                         'desired_latest', 'host_facts', 'claims', 'instances'";

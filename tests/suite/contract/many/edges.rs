@@ -163,7 +163,7 @@ async fn c40_a_name_that_is_used_again_with_another_wait_is_the_same_operation_w
 async fn c41_who_is_killed_or_times_out_while_it_waits_leaves_an_operation_that_lives_and_ends_the_same_for_all() {
     const IDLE: &str = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
                         AND pid <> pg_backend_pid() AND backend_type = 'client backend' \
-                        AND clock_timestamp() - xact_start > interval '500 ms'";
+                        AND state LIKE 'idle in transaction%' AND clock_timestamp() - state_change > interval '500 ms'";
     let mut few = Box::pin(Few::start(2)).await;
     let file = policy_file(&few.plane, "kept", "192.0.2.0/25");
     let mut killed = waits(&few, &["apply", "-f", &file, "--wait=60s", "--idempotency-key", "nightly"]);

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use holdfast_model::ids::HostId;
 use holdfast_model::status::Bootstrap;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
 use super::super::door::Door;
 use super::super::fleet::{JudgedFleet, JudgedHost};
@@ -21,18 +21,19 @@ const LAID_OUT_MAX: usize = 500;
 /// How long that may take, with the time in which plans are in the way.
 const LAYOUT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The gauges; no numbers where it was not known in time whether policies are too large.
+/// The gauges; no numbers of those of which it was not known in time whether policies are too large.
 pub(super) async fn values(door: &Door, judged: &JudgedFleet) -> Values {
-    let wait = waiting(&judged.hosts);
+    let (wait, until) = (waiting(&judged.hosts), Instant::now() + LAYOUT_TIMEOUT);
     let laid_out = async {
         if wait.is_empty() {
             return Ok(wait);
         }
         let intent = door.effective_in(judged).await?;
-        too_large(door, &intent, wait).await
+        too_large(door, &intent, wait, Some(until)).await
     };
-    let too_large = match timeout(LAYOUT_TIMEOUT, laid_out).await {
-        Ok(Ok(too_large)) => Some(too_large),
+    let too_large = match timeout_at(until, laid_out).await {
+        // What was cut short by then is not all of it.
+        Ok(Ok(too_large)) => (Instant::now() < until).then_some(too_large),
         Ok(Err(refusal)) => {
             tracing::debug!(?refusal, "policies of hosts that wait were not laid out for a scrape");
             None
@@ -62,7 +63,11 @@ fn counted(hosts: &[JudgedHost], too_large: Option<&BTreeSet<HostId>>) -> Values
     }
     let outcomes = Bootstrap::ALL.into_iter().filter(|outcome| *outcome != Bootstrap::Complete);
     let gauge = |outcome: Bootstrap| {
-        let value = too_large.map_or(f64::NAN, |_| number(counts.get(&outcome).copied().unwrap_or_default()));
+        // Of the others it does not matter what is too large.
+        let is_known =
+            too_large.is_some() || matches!(outcome, Bootstrap::Failed | Bootstrap::Mismatched | Bootstrap::Missing);
+        let count = || number(counts.get(&outcome).copied().unwrap_or_default());
+        let value = if is_known { count() } else { f64::NAN };
         (("holdfast_fleet_hosts_uninitialized", vec![("outcome", outcome.word().to_owned())]), value)
     };
     outcomes.map(gauge).collect()
@@ -78,7 +83,8 @@ mod tests {
             |too_large: Option<&BTreeSet<HostId>>| -> Vec<f64> { counted(&[], too_large).into_values().collect() };
         let (known, unknown) = (values(Some(&BTreeSet::new())), values(None));
         assert_eq!((known.len(), unknown.len()), (Bootstrap::ALL.len() - 1, Bootstrap::ALL.len() - 1));
-        assert!(known.iter().all(|value| *value == 0.0) && unknown.iter().all(|value| value.is_nan()));
+        assert!(known.iter().all(|value| *value == 0.0));
+        assert_eq!(unknown.iter().filter(|value| value.is_nan()).count(), 3, "pending, timed out and oversized");
     }
 
     #[test]
