@@ -187,12 +187,15 @@ async fn c33_outcomes_that_never_come_hold_nothing_back_lead_to_nothing_and_prov
     }
     host.policy_is_well().await;
     stage.sql_until("SELECT applied_version FROM observed WHERE component = 1", "3").await;
+    // What was seen before may be of what was before.
+    watch.more_looks(2).await;
     watch.until_all(&names, "converged").await;
 
     // Of the newest none comes: nothing is sent for that, whoever looks.
     stage.render(&hosts, 602).await;
     stage.hint(&hosts).await;
     assert_eq!(host.take().await, Component::Policy);
+    watch.more_looks(2).await;
     watch.until_all(&names, "progressing").await;
     watch.forget();
     let compares = gateway.metric(COMPARES).await;
