@@ -57,7 +57,8 @@ async fn a_renderer_that_was_held_still_past_its_lease_is_refused_its_write_and_
     plane.renderer.signal("-CONT");
     until_said(&plane.renderer, "no longer leading");
     let log = plane.renderer.log();
-    assert!(log.contains("is not held under term 1"), "{log}");
+    // On a slow machine its next renewal was due meanwhile, and met the same.
+    assert!(log.contains("is not held under term 1") || log.contains("the lease was not renewed in time"), "{log}");
     let written = "SELECT count(*) FROM desired_states WHERE component = 1 AND version > 2";
     assert_eq!(plane.postgres.sql(written).trim(), "0", "what it rendered is nowhere");
 
