@@ -3,6 +3,7 @@
 //! - A missing tool fails the test that needs it; nothing is skipped.
 //! - Everything a test started ends with the value that stands for it, also when the test panics.
 
+mod ballast;
 pub mod complaint;
 pub mod containers;
 pub mod fail_points;

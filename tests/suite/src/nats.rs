@@ -1,12 +1,13 @@
 //! A real nats-server on loopback, on the disk of the machine or on a small one that can be filled.
 
 use std::ffi::OsString;
-use std::io::{BufRead as _, BufReader, ErrorKind, Write as _};
+use std::io::{BufRead as _, BufReader};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::ballast;
 use crate::ports::free_port;
 
 /// Which nats-server.
@@ -52,9 +53,6 @@ struct Disk {
     /// Its root, as it is seen from outside.
     root: PathBuf,
 }
-
-/// What fills a disk.
-const BALLAST: &str = "ballast";
 
 impl Disk {
     /// Mounts one at a folder.
@@ -174,16 +172,7 @@ impl NatsServer {
     /// When it has none, or something else than the end of the room ends it.
     pub fn fill_disk(&self) {
         let disk = self.disk.as_ref().expect("it was started on a small disk");
-        let mut ballast = std::fs::File::create(disk.root.join(BALLAST)).expect("it is mounted");
-        for size in [1 << 16, 1 << 12, 1] {
-            let block = vec![0x5a; size];
-            let error = loop {
-                if let Err(error) = ballast.write_all(&block) {
-                    break error;
-                }
-            };
-            assert_eq!(error.kind(), ErrorKind::StorageFull, "{error}");
-        }
+        ballast::fill(&disk.root);
     }
 
     /// Gives the room back.
@@ -192,7 +181,7 @@ impl NatsServer {
     /// When it was not filled.
     pub fn free_disk(&self) {
         let disk = self.disk.as_ref().expect("it was started on a small disk");
-        std::fs::remove_file(disk.root.join(BALLAST)).expect("it was filled");
+        ballast::free(&disk.root);
     }
 
     /// Kills it, as a power cut would end the process.

@@ -353,7 +353,7 @@ impl AgentsStore for Memory {
             hosts.into_iter().filter_map(newest).collect()
         };
         // Whoever lets it go on is there as long as this is.
-        let _ = self.hangs.subscribe().wait_for(|hangs| !hangs).await;
+        self.hangs.subscribe().wait_for(|hangs| !hangs).await.expect("its sender is here");
         Ok(Newest { authority, hosts })
     }
 

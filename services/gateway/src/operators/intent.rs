@@ -3,6 +3,7 @@
 //! - What is kept is a copy of one revision, never a mixture: each request asks the store what came after it first.
 //! - A request sees every change that was committed before it began.
 
+use std::cell::LazyCell;
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock, RwLock};
 
@@ -114,9 +115,11 @@ impl Snapshot {
     /// there.
     pub(crate) fn warnings<'a>(&self, keys: impl IntoIterator<Item = &'a ObjectKey>) -> Vec<String> {
         let mut said = Vec::new();
+        let ports = || self.intent.hosts.values().flat_map(|host| self.ports_of(host)).chain(self.endpoint_ports());
+        let declared = LazyCell::new(|| ports().map(port_name).collect::<Declared<'_>>());
         for key in keys {
             let odd = self.governs_nobody(key).into_iter().chain(self.absent_groups(key));
-            let odd = odd.chain(self.undeclared_ports(key));
+            let odd = odd.chain(self.undeclared_ports(key, &declared));
             for odd in odd.chain(self.denies_failsafe(key)).chain(self.is_for_nobody(key)) {
                 // A policy and the group that it names may both be among them.
                 if !said.contains(&odd) {
@@ -176,28 +179,28 @@ impl Snapshot {
     }
 
     /// The ports that a policy names and that nobody declares whose ports its rule is about: they mean no port.
-    fn undeclared_ports(&self, key: &ObjectKey) -> Vec<String> {
+    fn undeclared_ports(&self, key: &ObjectKey, anywhere: &Declared<'_>) -> Vec<String> {
         let Some(policy) = self.intent.objects.get(key).and_then(policy_of) else { return Vec::new() };
-        let governed = self.governed_by(key).unwrap_or_default();
-        let hosts = || self.intent.hosts.values();
+        let named = |direction, rules: &'_ [PolicyRule]| -> Vec<(&'static str, usize, u8, String)> {
+            let of_rule = |(index, rule): (usize, &PolicyRule)| {
+                let ports = named_ports(&rule.services).into_iter();
+                ports.map(|(protocol, name)| (direction, index, protocol, name.clone())).collect::<Vec<_>>()
+            };
+            rules.iter().enumerate().flat_map(of_rule).collect()
+        };
+        let (own, others) = (named("ingress", &policy.ingress), named("egress", &policy.egress));
         // Of an ingress rule the ports are the governed host's own; of an egress rule those of whoever it leads to.
-        let here = || governed.iter().flat_map(|host| self.ports_of(host));
-        let anywhere = || hosts().flat_map(|host| self.ports_of(host)).chain(self.endpoint_ports());
-        let mut said = Vec::new();
-        for (direction, rules, is_ingress) in [("ingress", &policy.ingress, true), ("egress", &policy.egress, false)] {
-            for (rule, index) in rules.iter().zip(0..) {
-                for (protocol, name) in named_ports(&rule.services) {
-                    let is_it = |port: &DeclaredPort| port.protocol == protocol && port.name == *name;
-                    let is_declared = if is_ingress { here().any(is_it) } else { anywhere().any(is_it) };
-                    // Who governs nobody is told that.
-                    if !(is_declared || is_ingress && governed.is_empty()) {
-                        let who = if is_ingress { "no host that it governs" } else { "no host and no endpoint" };
-                        said.push(format!("{key} names the port `{name}` ({direction}[{index}]), which {who} declares: it means no port"));
-                    }
-                }
-            }
-        }
-        said
+        let governed = if own.is_empty() { Vec::new() } else { self.governed_by(key).unwrap_or_default() };
+        let here: Declared<'_> = governed.iter().flat_map(|host| self.ports_of(host)).map(port_name).collect();
+        // Who governs nobody is told that.
+        let own = own.into_iter().filter(|_| !governed.is_empty()).map(|port| (port, &here, "no host that it governs"));
+        let others = others.into_iter().map(|port| (port, anywhere, "no host and no endpoint"));
+        let odd =
+            own.chain(others).filter(|((_, _, protocol, name), declared, _)| !declared.contains(&(*protocol, name)));
+        let said = |((direction, index, _, name), _, who): ((&str, usize, u8, String), _, &str)| {
+            format!("{key} names the port `{name}` ({direction}[{index}]), which {who} declares: it means no port")
+        };
+        odd.map(said).collect()
     }
 
     /// The ports that a host declares: those of its document in the place of those of its token.
@@ -261,6 +264,13 @@ fn names_port(services: &ServiceSpec, wanted: u16) -> bool {
         }
         Service::Ports { ports: PortSpec::Named(_), .. } | Service::Protocol(_) | Service::Icmp { .. } => false,
     })
+}
+
+/// Ports that are declared, by protocol and name.
+type Declared<'a> = BTreeSet<(u8, &'a String)>;
+
+const fn port_name(port: &DeclaredPort) -> (u8, &String) {
+    (port.protocol, &port.name)
 }
 
 /// The ports that services name, with their protocols.

@@ -4,16 +4,14 @@
 //! - What fills it is one file of ours: the agent meets `ENOSPC` as on any full disk, for data as for names.
 
 use std::fs;
-use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::Plane;
+use crate::ballast;
 
 /// Room for a policy and its history of some edits, and little else.
 const SIZE: &str = "size=4m,mode=0700";
-/// What fills it.
-const BALLAST: &str = "ballast";
 
 /// A small disk under the state of one agent, until the value goes.
 #[derive(Debug)]
@@ -45,16 +43,7 @@ impl SmallDisk {
     /// # Panics
     /// When something else than the end of the room ends it.
     pub fn fill(&self) {
-        let mut ballast = fs::File::create(self.folder.join(BALLAST)).expect("it is mounted");
-        for size in [1 << 16, 1 << 12, 1] {
-            let block = vec![0x5a; size];
-            let error = loop {
-                if let Err(error) = ballast.write_all(&block) {
-                    break error;
-                }
-            };
-            assert_eq!(error.kind(), ErrorKind::StorageFull, "{error}");
-        }
+        ballast::fill(&self.folder);
     }
 
     /// Gives the room back.
@@ -62,7 +51,7 @@ impl SmallDisk {
     /// # Panics
     /// When it was not filled.
     pub fn free(&self) {
-        fs::remove_file(self.folder.join(BALLAST)).expect("it was filled");
+        ballast::free(&self.folder);
     }
 }
 
